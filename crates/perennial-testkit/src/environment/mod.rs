@@ -5,7 +5,9 @@ mod config;
 mod crashing;
 mod driver;
 mod failure;
+mod halt;
 mod histories;
+mod limits;
 mod mocks;
 mod replaying;
 mod script;
@@ -20,26 +22,23 @@ use std::time::Duration;
 
 use perennial::client::{ExportedExecution, ExportedInstance};
 use perennial::typed::{
-    ActivityCode, ActivityReturn, EventContent, EventTarget, OrchestrationCode, OrchestrationTarget,
+    ActivityCode, EventContent, EventTarget, OrchestrationCode, OrchestrationTarget,
     Register, Registration, UpdateTarget,
 };
-use perennial::{ActivityContext, ActivityHandler};
 use perennial_core::OrchestrationHandler;
 use perennial_core::store::Status;
 use perennial_core::{Ending, Handlers, NotOfType, Payload};
-use serde::Serialize;
-use serde::de::DeserializeOwned;
 
 use asking::told;
 use config::Config;
-use driver::{BEGIN_MS, Driver, Stop, Until};
+use driver::{BEGIN_MS, Driver, Until};
 use script::{Action, Scripted, When};
 use trouble::Trouble;
 
 pub use crashing::{CrashDifference, CrashFailure, CrashPoint, CrashReport, crash_everywhere};
 pub use failure::Failure;
 pub use histories::TestHistory;
-pub use mocks::MockTarget;
+pub use mocks::{ActivityRef, MockTarget};
 pub use replaying::{ReplayCheck, ReplayDifference};
 pub use tokens::TokenTarget;
 
@@ -188,39 +187,6 @@ impl TestEnvironment {
         self
     }
 
-    /// Lets a closure stand for an activity: a function marked with `#[activity]`, an
-    /// [`Activity`](perennial::typed::Activity), or a name. Several arguments come as a tuple.
-    pub fn mock<F, A, O, E, K>(
-        mut self,
-        activity: F,
-        mock: impl Fn(A) -> Result<O, E> + Send + Sync + 'static,
-    ) -> TestEnvironment
-    where
-        F: MockTarget<A, O, E, K>,
-        A: DeserializeOwned + Send + 'static,
-        O: ActivityReturn + Send + 'static,
-        E: Serialize + Send + 'static,
-    {
-        let code = move |_: ActivityContext, input: A| std::future::ready(mock(input));
-        let handler: Arc<dyn ActivityHandler> = code.into_handler();
-        self.config.mocked.insert(activity.name().into_owned(), handler);
-        self
-    }
-
-    /// Lets every attempt of an activity, real or mocked, take this long by the virtual clock. Without this, it takes
-    /// as long as it sleeps on tokio's clock, which is the same one.
-    pub fn takes(mut self, activity: &str, duration: Duration) -> TestEnvironment {
-        self.config.takes.insert(activity.to_owned(), duration);
-        self
-    }
-
-    /// How long, in real time, the clock stands still for real activities that are idle before it skips: they may be
-    /// waiting for the network. Default 2 s. Give less if a real activity waits by the virtual clock, or for ever.
-    pub fn patience(mut self, patience: Duration) -> TestEnvironment {
-        self.config.patience = patience;
-        self
-    }
-
     /// Raises an event this long after the test began, at the instance that was started last.
     pub fn raise_at<T: EventContent<C>, C>(self, after: Duration, event: T, content: C) -> TestEnvironment {
         let action = raise(&event, T::encode(content));
@@ -292,12 +258,7 @@ impl TestEnvironment {
     /// Lets an instance go on to its end, and gives what it returned.
     pub fn result<O, E>(&mut self, run: &TestRun<O, E>) -> Result<O, Failure<E>> {
         let id = run.id.clone();
-        let stop = self.drive(|driver| driver.drive(Until::Ended(&id)));
-        match stop {
-            Stop::Reached => {}
-            Stop::Blocked { id, report } => return Err(Failure::Blocked { id, report }),
-            Stop::Stuck { waiting_for } => return Err(Failure::Stuck { waiting_for }),
-        }
+        self.drive(|driver| driver.drive(Until::Ended(&id)))?;
         let unreadable = |error: NotOfType| Failure::Unreadable { problem: error.to_string() };
         match self.history(&id).history().ending().cloned() {
             Some(Ending::OrchestrationCompleted { output }) => (run.read_output)(output).map_err(unreadable),
@@ -319,14 +280,15 @@ impl TestEnvironment {
     ///
     /// # Panics
     ///
-    /// If an activity is to run that is neither registered nor mocked.
+    /// If an activity is to run that is neither registered nor mocked, if a real activity does not end, or if more
+    /// happens than [`TestEnvironment::turn_limit`] allows.
     #[track_caller]
     pub fn advance(&mut self, duration: Duration) {
-        let stop = self.drive(|driver| {
+        let passed = self.drive(|driver| {
             let until_ms = driver.now_ms().saturating_add(millis(duration));
             driver.drive(Until::TimeMs(until_ms))
         });
-        assert!(stop == Stop::Reached, "time cannot pass: {stop:?}");
+        told(passed.map_err(|halt| format!("time cannot pass: {halt}")));
     }
 
     /// How long the test has taken by the virtual clock.
