@@ -44,6 +44,7 @@ mod export;
 mod filter;
 #[cfg(doctest)]
 mod guide;
+mod registrations;
 mod runtime;
 mod store_url;
 pub mod typed;
@@ -60,6 +61,7 @@ pub use perennial_core::{
     Backoff, ClosePolicy, Delivery, Either, Either3, Elapsed, ErrorCode, InstanceKey, NameError, NotOfType,
     OnTakenId, Payload, RetryPolicy, TimeoutKind, Timestamp, TimestampError, Why,
 };
+pub use registrations::Registrations;
 #[doc(hidden)]
 pub use runtime::{LocalClock, LoneAttempt};
 pub use runtime::{Runtime, RuntimeBuilder, RuntimeOptions};
@@ -153,8 +155,9 @@ pub mod prelude {
     pub use crate::{
         Activity, ActivityContext, ActivityError, Backoff, ChildError, Client, ClientError, ClosePolicy,
         Delivery, Either, Either3, Elapsed, Error, Event, Later, OnExisting, OnTakenId, Orchestration,
-        OrchestrationContext, OrchestrationError, Payload, Query, RetryPolicy, Run, RunError, Runtime,
-        RuntimeOptions, Saga, StartOptions, Status, TimeoutKind, Timestamp, Update, UpdateError, Why,
+        OrchestrationContext, OrchestrationError, Payload, Query, Registrations, RetryPolicy, Run, RunError,
+        Runtime, RuntimeOptions, Saga, StartOptions, Status, TimeoutKind, Timestamp, Update, UpdateError,
+        Why,
     };
     #[cfg(feature = "macros")]
     pub use crate::{activity, orchestration};

@@ -73,6 +73,37 @@ impl Registry {
         }
     }
 
+    /// Adds all that another one holds.
+    pub(crate) fn merge(&mut self, other: Registry) -> Result<(), StartError> {
+        for (name, versions) in other.orchestrations {
+            for code in versions.into_values() {
+                self.add_orchestration(&name, &code.version, code.handler)?;
+            }
+        }
+        for (name, handler) in other.activities {
+            self.add_activity(&name, handler)?;
+        }
+        for (pattern, versions) in other.fallback_orchestrations {
+            for code in versions.into_values() {
+                self.add_fallback_orchestration(&pattern.to_string(), &code.version, code.handler)?;
+            }
+        }
+        for (pattern, handler) in other.fallback_activities {
+            self.add_fallback_activity(&pattern.to_string(), handler)?;
+        }
+        Ok(())
+    }
+
+    /// The names and patterns of orchestrations and of activities.
+    pub(crate) fn names(&self) -> (Vec<String>, Vec<String>) {
+        let orchestrations = self.orchestrations.keys().cloned();
+        let activities = self.activities.keys().cloned();
+        (
+            orchestrations.chain(self.fallback_orchestrations.keys().map(NamePattern::to_string)).collect(),
+            activities.chain(self.fallback_activities.keys().map(NamePattern::to_string)).collect(),
+        )
+    }
+
     /// The orchestrations alone.
     pub(crate) fn handlers(&self) -> Handlers {
         let mut handlers = Handlers::default();
