@@ -12,7 +12,6 @@ use super::script::Scripted;
 /// What a test environment was told before it began.
 #[derive(Clone)]
 pub(super) struct Config {
-    pub(super) real: BTreeMap<String, Arc<dyn ActivityHandler>>,
     pub(super) mocked: BTreeMap<String, Arc<dyn ActivityHandler>>,
     pub(super) takes: BTreeMap<String, Duration>,
     pub(super) script: Vec<Scripted>,
@@ -26,26 +25,16 @@ pub(super) struct Config {
     pub(super) replay_deadline: Duration,
 }
 
-impl Config {
-    /// The code of an activity, and whether it runs in real time. A mock stands before the real one.
-    pub(super) fn activity(&self, name: &str) -> Option<(Arc<dyn ActivityHandler>, bool)> {
-        let mocked = self.mocked.get(name).map(|handler| (Arc::clone(handler), false));
-        let is_real = !self.virtual_time.contains(name);
-        mocked.or_else(|| self.real.get(name).map(|handler| (Arc::clone(handler), is_real)))
-    }
-}
-
 impl Default for Config {
     fn default() -> Config {
         Config {
-            real: BTreeMap::new(),
             mocked: BTreeMap::new(),
             takes: BTreeMap::new(),
             script: Vec::new(),
             planned: BTreeMap::new(),
             virtual_time: BTreeSet::new(),
             real_time_limit: Duration::from_secs(60),
-            turn_limit: 100_000,
+            turn_limit: 10_000,
             time_limit_ms: 1_000 * 365 * 86_400_000,
             replay_deadline: Duration::from_secs(30),
         }

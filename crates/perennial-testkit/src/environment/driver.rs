@@ -15,11 +15,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
 
-use perennial::Client;
+use perennial::{Client, Registrations};
 use perennial_core::shard::{Answer, AskReply, Question, Request, RequestId, ShardOptions};
 use perennial_core::store::memory::Tables;
 use perennial_core::store::{Criteria, InstanceRow, Status, Store};
-use perennial_core::{Decision, Handlers, History, Job, Ledger, Payload, Turn};
+use perennial_core::{Decision, History, Job, Ledger, Payload, Turn};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
@@ -56,6 +56,7 @@ pub(super) struct Driver {
     client: Client,
     tokio: Option<tokio::runtime::Runtime>,
     origin: Instant,
+    registrations: Registrations,
     config: Config,
     trouble: Arc<Trouble>,
     attempts: BTreeMap<u64, RunningAttempt>,
@@ -80,10 +81,10 @@ pub(super) struct Driver {
 }
 
 impl Driver {
-    pub(super) fn new(config: Config, handlers: Handlers, trouble: Arc<Trouble>) -> Driver {
+    pub(super) fn new(config: Config, registrations: Registrations, trouble: Arc<Trouble>) -> Driver {
         let options =
             ShardOptions { lookahead: Duration::from_millis(FOR_EVER_MS), ..ShardOptions::default() };
-        let mut node = ManualNode::with_options(handlers, options);
+        let mut node = ManualNode::with_options(registrations.handlers(), options);
         node.set_clock(BEGIN_MS);
         let store: Arc<dyn Store> = node.store();
         let is_hinted: Arc<AtomicBool> = Arc::default();
@@ -105,6 +106,7 @@ impl Driver {
             client: Client::of_store(store),
             tokio: Some(tokio),
             origin,
+            registrations,
             config,
             trouble,
             attempts: BTreeMap::new(),
@@ -125,6 +127,10 @@ impl Driver {
 
     pub(super) fn now_ms(&self) -> u64 {
         self.node.now_ms()
+    }
+
+    pub(super) fn registrations(&self) -> &Registrations {
+        &self.registrations
     }
 
     /// Raises an event once.
@@ -269,14 +275,13 @@ impl Driver {
     }
 
     fn is_over_turn_limit(&self) -> bool {
-        self.node.turns_taken() + self.next_attempt > self.config.turn_limit
+        self.node.turns_taken() + self.next_attempt >= self.config.turn_limit
     }
 
     fn endless(&self) -> Halt {
         let by_attempts = self.attempts_of.iter().max_by_key(|(_, attempts)| **attempts);
-        let by_attempts = by_attempts.map(|(name, attempts)| {
-            (*attempts, format!("the activity {name:?} with {attempts} attempts"))
-        });
+        let by_attempts = by_attempts
+            .map(|(name, attempts)| (*attempts, format!("the activity {name:?} with {attempts} attempts")));
         let by_turns = self.node.most_turns().map(|(id, turns)| {
             let executions = self.row(id).map_or(1, |row| row.execution);
             (turns, format!("the instance {id:?} with {turns} turns in {executions} executions"))

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::{TestEnvironment, millis};
 
 impl TestEnvironment {
-    /// Sets how many turns of orchestrations and attempts of activities, in all, the test may take. Default 100,000.
+    /// Sets how many turns of orchestrations and attempts of activities, in all, the test may take. Default 10,000.
     ///
     /// A test of an orchestration that never ends by itself would never end either. Past the limit it fails with
     /// [`Failure::Endless`](crate::Failure::Endless), which says what was spent and on what.
@@ -22,7 +22,7 @@ impl TestEnvironment {
     ///
     /// let mut env = TestEnvironment::new().register(heartbeat).turn_limit(500);
     /// let Err(Failure::Endless { turns, elapsed, .. }) = env.run(heartbeat, 0) else { panic!("it has ended") };
-    /// assert_eq!((turns, elapsed), (501, Duration::from_secs(250 * 60)));
+    /// assert_eq!((turns, elapsed), (500, Duration::from_secs(250 * 60)));
     /// ```
     pub fn turn_limit(mut self, turns: u64) -> TestEnvironment {
         self.config.turn_limit = turns;

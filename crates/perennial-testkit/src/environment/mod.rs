@@ -9,6 +9,7 @@ mod halt;
 mod histories;
 mod limits;
 mod mocks;
+mod registering;
 mod replaying;
 mod script;
 mod starting;
@@ -20,14 +21,11 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 use std::time::Duration;
 
+use perennial::Registrations;
 use perennial::client::{ExportedExecution, ExportedInstance};
-use perennial::typed::{
-    ActivityCode, EventContent, EventTarget, OrchestrationCode, OrchestrationTarget,
-    Register, Registration, UpdateTarget,
-};
-use perennial_core::OrchestrationHandler;
+use perennial::typed::{EventContent, EventTarget, OrchestrationTarget, UpdateTarget};
 use perennial_core::store::Status;
-use perennial_core::{Ending, Handlers, NotOfType, Payload};
+use perennial_core::{Ending, NotOfType, Payload};
 
 use asking::told;
 use config::Config;
@@ -83,7 +81,8 @@ pub use tokens::TokenTarget;
 /// threads of the environment's own.
 #[must_use = "nothing runs in an environment until it is told to"]
 pub struct TestEnvironment {
-    handlers: Handlers,
+    /// What is registered; it moves into the driver with the first start.
+    registrations: Registrations,
     config: Config,
     trouble: Arc<Trouble>,
     driver: Option<Driver>,
@@ -132,59 +131,12 @@ impl TestEnvironment {
 
     fn with_trouble(trouble: Arc<Trouble>) -> TestEnvironment {
         TestEnvironment {
-            handlers: Handlers::default(),
+            registrations: Registrations::new(),
             config: Config::default(),
             trouble,
             driver: None,
             runs: 0,
         }
-    }
-
-    /// Registers a function that is marked with `#[orchestration]` or `#[activity]`.
-    pub fn register<K>(mut self, function: impl Register<K>) -> TestEnvironment {
-        match function.registration() {
-            Registration::Orchestration { name, version, handler } => {
-                self.add_orchestration(name, version, handler)
-            }
-            Registration::Activity { name, handler } => {
-                self.config.real.insert(name.to_owned(), handler);
-            }
-        }
-        self
-    }
-
-    /// Registers a function that is marked with `#[activity]`, with something that all its attempts share.
-    pub fn register_with<K, S: Send + Sync + 'static>(
-        mut self,
-        function: impl Register<K>,
-        state: S,
-    ) -> TestEnvironment {
-        match function.registration() {
-            Registration::Orchestration { name, .. } => {
-                panic!("{name:?} is an orchestration; only activities share state")
-            }
-            Registration::Activity { name, handler } => {
-                self.config.real.insert(name.to_owned(), perennial::with_state(handler, state));
-            }
-        }
-        self
-    }
-
-    /// Registers a closure with types as an orchestration under a name and a version.
-    pub fn orchestration<K>(
-        mut self,
-        name: &str,
-        version: &str,
-        code: impl OrchestrationCode<K>,
-    ) -> TestEnvironment {
-        self.add_orchestration(name, version, code.into_handler());
-        self
-    }
-
-    /// Registers a closure with types as an activity under a name.
-    pub fn activity<K>(mut self, name: &str, code: impl ActivityCode<K>) -> TestEnvironment {
-        self.config.real.insert(name.to_owned(), code.into_handler());
-        self
     }
 
     /// Raises an event this long after the test began, at the instance that was started last.
@@ -230,10 +182,6 @@ impl TestEnvironment {
     fn script(mut self, when: When, instance: Option<String>, action: Action) -> TestEnvironment {
         self.config.script.push(Scripted { when, instance, action, is_done: false, asked: None });
         self
-    }
-
-    fn add_orchestration(&mut self, name: &str, version: &str, handler: Arc<dyn OrchestrationHandler>) {
-        self.handlers = std::mem::take(&mut self.handlers).with_shared(name, version, handler);
     }
 }
 
@@ -350,10 +298,10 @@ impl TestEnvironment {
 
     /// Does something with the driver, away from the tokio runtime that the test may run in.
     fn drive<R: Send>(&mut self, work: impl FnOnce(&mut Driver) -> R + Send) -> R {
-        let (config, handlers, trouble) = (&self.config, &self.handlers, &self.trouble);
-        let driver = self
-            .driver
-            .get_or_insert_with(|| Driver::new(config.clone(), handlers.clone(), Arc::clone(trouble)));
+        let (config, registrations, trouble) = (&self.config, &mut self.registrations, &self.trouble);
+        let driver = self.driver.get_or_insert_with(|| {
+            Driver::new(config.clone(), std::mem::take(registrations), Arc::clone(trouble))
+        });
         std::thread::scope(|scope| scope.spawn(|| work(driver)).join())
             .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     }

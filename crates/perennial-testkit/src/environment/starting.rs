@@ -61,7 +61,7 @@ impl TestEnvironment {
             .map_err(|error| ClientError::Unwritable { id: id.to_owned(), problem: error.to_string() })?;
         let invalid = |source| ClientError::InvalidName { what: "instance id", name: id.to_owned(), source };
         check_name(id).map_err(invalid)?;
-        if self.handlers.latest_version(&name).is_none() {
+        if self.handlers().latest_version(&name).is_none() {
             return Err(ClientError::NotRegistered { name });
         }
         self.drive(|driver| driver.start(&name, id, &input, &options))?;

@@ -47,7 +47,7 @@ async fn payment(ctx: OrchestrationContext, cents: u64) -> Result<u64, String> {
 fn with_bank(env: TestEnvironment, bank: &Arc<Bank>) -> TestEnvironment {
     env.register(payments)
         .register(payment)
-        .register_with(charge, Arc::clone(bank))
+        .registrations(Registrations::new().register_with(charge, Arc::clone(bank)))
         .raise_when_waiting(GO, 50)
 }
 
@@ -110,7 +110,14 @@ fn g20_an_activity_that_dies_half_way_is_caught_there_and_only_there() {
     }
     let failure = crash_everywhere(|env| {
         let balance = Arc::new(AtomicU32::new(100));
-        env.register(moving).register_with(transfer, Arc::clone(&balance)).run(moving, ()).unwrap();
+        let env = env
+            .register(moving)
+            .registrations(Registrations::new().register_with(transfer, Arc::clone(&balance)))
+            .virtual_time(transfer);
+        {
+            let mut env = env;
+            env.run(moving, ()).unwrap();
+        }
         balance.load(Ordering::Relaxed)
     });
     let failure = failure.unwrap_err();
@@ -150,7 +157,9 @@ fn p_kit_an_assertion_that_fails_after_a_crash_is_reported_with_its_point() {
     let failure = crash_everywhere(|env| {
         let before = calls.load(Ordering::Relaxed);
         let bank = Arc::new(Bank::default());
-        let mut env = env.register(payment).register_with(charge, Arc::clone(&bank));
+        let mut env = env
+            .register(payment)
+            .registrations(Registrations::new().register_with(charge, Arc::clone(&bank)));
         env.run(payment, 1).unwrap();
         calls.store(before + 1, Ordering::Relaxed);
         assert_eq!(bank.calls.load(Ordering::Relaxed), 1, "charged once");

@@ -31,7 +31,14 @@ struct Beats {
 impl Pulse {
     pub(super) fn new() -> Pulse {
         let last = Instant::now();
-        let beats = Beats { last, is_fresh: false, latest: None, is_written: true, written: None, is_left_open: false };
+        let beats = Beats {
+            last,
+            is_fresh: false,
+            latest: None,
+            is_written: true,
+            written: None,
+            is_left_open: false,
+        };
         Pulse { beats: Mutex::new(beats), beaten: Notify::new() }
     }
 

@@ -101,19 +101,25 @@ impl Driver {
                 }
                 Arc::new(|_: ActivityContext, _: Payload| pending::<Result<Payload, Payload>>())
             }
-            None => {
-                let Some((handler, is_real)) = self.config.activity(&task.name) else {
-                    let waiting_for =
-                        format!("the activity {:?}, which is neither registered nor mocked", task.name);
-                    return Err(Halt::Stuck { waiting_for });
-                };
-                if is_real { self.real_time().wrap(handler, task) } else { handler }
-            }
+            None => self.own_handler_of(task)?,
         };
         Ok(match self.config.takes.get(&task.name) {
             Some(takes) => Arc::new(Slow { handler, takes: *takes }),
             None => handler,
         })
+    }
+
+    /// The mock of an activity, else the real one.
+    fn own_handler_of(&mut self, task: &ActivityTask) -> Result<Arc<dyn ActivityHandler>, Halt> {
+        if let Some(mock) = self.config.mocked.get(&task.name) {
+            return Ok(Arc::clone(mock));
+        }
+        let Some(handler) = self.registrations.activity_handler(&task.name) else {
+            let waiting_for = format!("the activity {:?}, which is neither registered nor mocked", task.name);
+            return Err(Halt::Stuck { waiting_for });
+        };
+        let is_virtual = self.config.virtual_time.contains(&task.name);
+        Ok(if is_virtual { handler } else { self.real_time().wrap(handler, task) })
     }
 
     /// What was planned for an attempt.
