@@ -221,6 +221,7 @@ impl Driver {
             if self.crashes > crashes {
                 continue;
             }
+            self.check_limits()?;
             match until {
                 Until::Ended(id) if self.row(id).is_some_and(|row| row.status.is_final()) => return Ok(()),
                 Until::Answered(asked, crashes)
@@ -236,7 +237,6 @@ impl Driver {
                 }
                 Until::TimeMs(_) => {}
             }
-            self.check_limits()?;
             if self.play_script() || self.end_ready_attempt() {
                 continue;
             }
@@ -275,7 +275,7 @@ impl Driver {
     }
 
     fn is_over_turn_limit(&self) -> bool {
-        self.node.turns_taken() + self.next_attempt >= self.config.turn_limit
+        self.node.turns_taken() + self.next_attempt > self.config.turn_limit
     }
 
     fn endless(&self) -> Halt {

@@ -22,7 +22,7 @@ impl TestEnvironment {
     ///
     /// let mut env = TestEnvironment::new().register(heartbeat).turn_limit(500);
     /// let Err(Failure::Endless { turns, elapsed, .. }) = env.run(heartbeat, 0) else { panic!("it has ended") };
-    /// assert_eq!((turns, elapsed), (500, Duration::from_secs(250 * 60)));
+    /// assert_eq!((turns, elapsed), (501, Duration::from_secs(250 * 60)));
     /// ```
     pub fn turn_limit(mut self, turns: u64) -> TestEnvironment {
         self.config.turn_limit = turns;

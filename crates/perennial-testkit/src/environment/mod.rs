@@ -44,7 +44,10 @@ pub use tokens::TokenTarget;
 ///
 /// The clock stands still while anything can happen, and then skips to whatever is due next: a flow of thirty days
 /// takes milliseconds. Every test begins at 2030-01-01T00:00:00Z, and gives the same history each time it is run.
-/// Activities are the real ones or mocks; events and updates can be scripted beforehand or sent on the way.
+///
+/// A test takes the same [`Registrations`] as the program. Activities are the real ones or
+/// [mocks](TestEnvironment::mock), and can be made to [fail](TestEnvironment::fail_times). The code of real activities runs
+/// in real time, and the virtual clock waits for it. Events and updates can be scripted beforehand or sent on the way.
 ///
 /// ```
 /// use perennial::prelude::*;
@@ -68,8 +71,13 @@ pub use tokens::TokenTarget;
 ///     Ok(receipt)
 /// }
 ///
+/// // What the program gives to its runtime, too.
+/// fn app() -> Registrations {
+///     Registrations::new().register(checkout).register(charge)
+/// }
+///
 /// let mut env = TestEnvironment::new()
-///     .register(checkout)
+///     .registrations(app())
 ///     .mock(charge, |cents| Ok(format!("receipt for {cents}")))
 ///     .raise_at(2 * DAY, APPROVED, true);
 /// assert_eq!(env.run(checkout, 500).unwrap(), "receipt for 500");
@@ -77,8 +85,8 @@ pub use tokens::TokenTarget;
 /// env.history("checkout-1").assert_activities(&["charge"]);
 /// ```
 ///
-/// Calls block until what they ask for has happened, also in an async test; the orchestrations and activities run on
-/// threads of the environment's own.
+/// Calls block until what they ask for has happened, even in an async test: orchestrations and activities run on threads
+/// of the environment's own.
 #[must_use = "nothing runs in an environment until it is told to"]
 pub struct TestEnvironment {
     /// What is registered; it moves into the driver with the first start.

@@ -36,8 +36,8 @@ fn p_kit_continuing_as_new_for_ever_ends_the_test() {
     let failure = env.run(spin, 0).unwrap_err();
     assert_eq!(
         failure.to_string(),
-        "no end after 1000 turns, 0 attempts of activities and 0ns of virtual time; the busiest is the instance \"spin-1\" \
-         with 1000 turns in 1001 executions; if the test needs more, raise `turn_limit` or `time_limit`"
+        "no end after 1001 turns, 0 attempts of activities and 0ns of virtual time; the busiest is the instance \"spin-1\" \
+         with 1001 turns in 1002 executions; if the test needs more, raise `turn_limit` or `time_limit`"
     );
 }
 
@@ -46,8 +46,8 @@ fn p_kit_waiting_for_timers_for_ever_ends_the_test() {
     let mut env = TestEnvironment::new().register(nightly).turn_limit(100);
     let failure = env.run(nightly, u64::MAX).unwrap_err();
     let Failure::Endless { turns, elapsed, .. } = &failure else { panic!("{failure}") };
-    assert_eq!((*turns, *elapsed), (100, 99 * DAY));
-    assert!(failure.to_string().contains("99.0 days of virtual time"), "{failure}");
+    assert_eq!((*turns, *elapsed), (101, 100 * DAY));
+    assert!(failure.to_string().contains("100.0 days of virtual time"), "{failure}");
 }
 
 #[test]
@@ -62,8 +62,8 @@ fn p_kit_attempting_for_ever_ends_the_test() {
     let mut env = TestEnvironment::new().register(persistent).register(broken).turn_limit(50);
     let failure = env.run(persistent, ()).unwrap_err();
     let Failure::Endless { turns, attempts, busiest, .. } = failure else { panic!("{failure}") };
-    assert_eq!((turns, attempts), (1, 49));
-    assert_eq!(busiest, "the activity \"broken\" with 49 attempts");
+    assert_eq!((turns, attempts), (1, 50));
+    assert_eq!(busiest, "the activity \"broken\" with 50 attempts");
 }
 
 #[test]
@@ -86,7 +86,7 @@ fn p_kit_the_limit_of_virtual_time_is_a_thousand_years_unless_a_test_says_otherw
 }
 
 #[test]
-#[should_panic(expected = "time cannot pass: no end after 100 turns")]
+#[should_panic(expected = "time cannot pass: no end after 101 turns")]
 fn p_kit_time_that_a_test_lets_pass_has_the_same_limits() {
     let mut env = TestEnvironment::new().register(nightly).turn_limit(100);
     env.start(nightly, "n", u64::MAX);
@@ -94,7 +94,7 @@ fn p_kit_time_that_a_test_lets_pass_has_the_same_limits() {
 }
 
 #[test]
-#[should_panic(expected = "\"s\" does not answer: no end after 100 turns")]
+#[should_panic(expected = "\"s\" does not answer: no end after 101 turns")]
 fn p_kit_what_is_asked_of_an_instance_that_never_rests_is_no_hang() {
     let mut env = TestEnvironment::new().register(spin).turn_limit(100);
     env.start(spin, "s", 0);

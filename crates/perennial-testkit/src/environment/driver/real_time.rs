@@ -192,6 +192,7 @@ fn serve(tokio: Runtime, commands: &Receiver<Command>, stops: &Sender<()>, in_fl
             match command {
                 Command::UntilNews(limit) => {
                     tokio::select! {
+                        biased;
                         () = in_flight.news.notified() => {}
                         () = tokio::time::sleep(limit) => {}
                     }
