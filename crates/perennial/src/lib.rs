@@ -46,12 +46,13 @@ mod filter;
 mod guide;
 mod registrations;
 mod runtime;
+mod shared_state;
 mod store_url;
 pub mod typed;
 
 pub use activity::ActivityContext;
 #[doc(hidden)]
-pub use activity::{ActivityFutureBox, ActivityHandler, with_state};
+pub use activity::{ActivityFutureBox, ActivityHandler};
 #[doc(inline)]
 pub use client::{Action, Client, InstancePage, InstanceView, OnExisting, Prune, StartOptions};
 pub use error::{ClientError, Error, OrchestrationError, Result, StartError};
@@ -65,6 +66,8 @@ pub use registrations::Registrations;
 #[doc(hidden)]
 pub use runtime::{LocalClock, LoneAttempt};
 pub use runtime::{Runtime, RuntimeBuilder, RuntimeOptions};
+#[doc(hidden)]
+pub use shared_state::with_state;
 #[doc(inline)]
 pub use typed::{
     Activity, ActivityError, ChildError, Event, Later, Orchestration, OrchestrationContext, Query, Run,

@@ -144,10 +144,10 @@ impl TestEnvironment {
     /// Registers a function that is marked with `#[orchestration]` or `#[activity]`.
     pub fn register<K>(mut self, function: impl Register<K>) -> TestEnvironment {
         match function.registration() {
-            Registration::Orchestration { name, version, handler } => {
+            Registration::Orchestration { name, version, handler, .. } => {
                 self.add_orchestration(name, version, handler)
             }
-            Registration::Activity { name, handler } => {
+            Registration::Activity { name, handler, .. } => {
                 self.config.real.insert(name.to_owned(), handler);
             }
         }
@@ -164,7 +164,7 @@ impl TestEnvironment {
             Registration::Orchestration { name, .. } => {
                 panic!("{name:?} is an orchestration; only activities share state")
             }
-            Registration::Activity { name, handler } => {
+            Registration::Activity { name, handler, .. } => {
                 self.config.real.insert(name.to_owned(), perennial::with_state(handler, state));
             }
         }
