@@ -46,12 +46,13 @@ mod filter;
 mod guide;
 mod registrations;
 mod runtime;
+mod shared_state;
 mod store_url;
 pub mod typed;
 
 pub use activity::ActivityContext;
 #[doc(hidden)]
-pub use activity::{ActivityFutureBox, ActivityHandler, with_state};
+pub use activity::{ActivityFutureBox, ActivityHandler};
 #[doc(inline)]
 pub use client::{Action, Client, InstancePage, InstanceView, OnExisting, Prune, StartOptions};
 pub use error::{ClientError, Error, OrchestrationError, Result, StartError};

@@ -8,14 +8,14 @@ use perennial_core::Handlers;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::activity::{ActivityContext, ActivityHandler, WithState};
+use crate::activity::{ActivityContext, ActivityHandler};
 use crate::error::StartError;
 use crate::runtime::Registry;
 use crate::typed::{
     ActivityCode, BlockingCode, OrchestrationCode, OrchestrationContext, Register, Registration, fallback,
 };
 
-/// The orchestrations and activities of a program, as one value.
+/// The orchestrations and activities of a program and the state that they share, as one value.
 ///
 /// Write them down once, in a function that the program and its tests both call: the program gives the value to
 /// [`RuntimeBuilder::registrations`](crate::RuntimeBuilder::registrations), a test to its `TestEnvironment`. The methods of
@@ -122,7 +122,7 @@ impl Registrations {
         version: &str,
         code: impl OrchestrationCode<K>,
     ) -> Registrations {
-        self.add(|registry| registry.add_orchestration(name, version, code.into_handler()))
+        self.add(|registry| registry.add_orchestration(name, version, code.into_handler(), Vec::new()))
     }
 
     /// Registers a function that is marked with `#[orchestration]` or `#[activity]`.
@@ -157,61 +157,68 @@ impl Registrations {
     /// ```
     pub fn register<K>(self, function: impl Register<K>) -> Registrations {
         match function.registration() {
-            Registration::Orchestration { name, version, handler } => {
-                self.add(|registry| registry.add_orchestration(name, version, handler))
+            Registration::Orchestration { name, version, handler, uses } => {
+                self.add(|registry| registry.add_orchestration(name, version, handler, uses))
             }
-            Registration::Activity { name, handler } => {
-                self.add(|registry| registry.add_activity(name, handler))
+            Registration::Activity { name, handler, state } => {
+                self.add(|registry| registry.add_activity(name, handler, state))
             }
         }
     }
 
-    /// Registers a function that is marked with `#[activity]`, together with something that all its attempts share: a
-    /// pool of connections, a client of a service. They find it with [`ActivityContext::state`](crate::ActivityContext::state).
+    /// Gives activities something to share: a pool of connections, a client of a service. There is one value of each
+    /// type. Activities declare which types they read, in their attribute, and find the value with
+    /// [`ActivityContext::state`](crate::ActivityContext::state).
+    ///
+    /// A runtime in which an activity is registered without the state that it declares does not start. Orchestrations
+    /// see no state: it is not recorded, and they would not be replayed with the same one. A second value of the same type
+    /// is refused at the start, too; wrap them in types of their own.
     ///
     /// ```
     /// use perennial::prelude::*;
     ///
     /// struct Prices(Vec<u64>);
     ///
-    /// #[activity]
+    /// #[activity(state(Prices))]
     /// async fn total(ctx: ActivityContext) -> Result<u64, String> {
     ///     Ok(ctx.state::<Prices>().0.iter().sum())
     /// }
     ///
-    /// #[orchestration]
+    /// #[orchestration(uses(total))]
     /// async fn bill(ctx: OrchestrationContext) -> Result<u64, String> {
     ///     Ok(ctx.schedule_activity(total, ()).await?)
     /// }
     ///
+    /// fn app() -> Registrations {
+    ///     Registrations::new().register(bill).register(total)
+    /// }
+    ///
     /// # #[tokio::main]
     /// # async fn main() -> perennial::Result<()> {
-    /// let prices = Prices(vec![2, 3]);
-    /// let runtime = Runtime::open("memory:").register(bill).register_with(total, prices).start().await?;
+    /// let runtime = Runtime::open("memory:").registrations(app()).state(Prices(vec![2, 3])).start().await?;
     /// assert_eq!(runtime.client().start(bill, "bill-1", ()).await?.result().await?, 5);
-    /// # runtime.shutdown().await
+    /// # runtime.shutdown().await?;
+    ///
+    /// let error = Runtime::open("memory:").registrations(app()).start().await.err().unwrap();
+    /// assert!(error.to_string().starts_with("PER-0625 missing state: activity \"total\" needs a "));
+    /// # Ok(())
     /// # }
     /// ```
-    pub fn register_with<K, S: Send + Sync + 'static>(
-        self,
-        function: impl Register<K>,
-        state: S,
-    ) -> Registrations {
-        match function.registration() {
-            Registration::Orchestration { name, .. } => {
-                self.add(|_| Err(StartError::NoState { name: name.to_owned() }))
-            }
-            Registration::Activity { name, handler } => {
-                let handler = WithState { handler, state: Arc::new(state) };
-                self.add(|registry| registry.add_activity(name, Arc::new(handler)))
-            }
-        }
+    pub fn state<S: Send + Sync + 'static>(self, state: S) -> Registrations {
+        self.add(|registry| registry.add_state(state))
+    }
+
+    /// Sets the state of a type, whether or not there is one. For test kits.
+    #[doc(hidden)]
+    pub fn replace_state<S: Send + Sync + 'static>(mut self, state: S) -> Registrations {
+        self.registry.replace_state(state);
+        self
     }
 
     /// Registers a closure or an unmarked function as an activity under a name. It takes the context and up to four
     /// arguments, whose types have to be written out; payloads are given and taken as they are.
     pub fn activity<K>(self, name: &str, code: impl ActivityCode<K>) -> Registrations {
-        self.add(|registry| registry.add_activity(name, code.into_handler()))
+        self.add(|registry| registry.add_activity(name, code.into_handler(), Vec::new()))
     }
 
     /// Registers a closure or a function that blocks its thread as an activity. It runs on tokio's pool of blocking
@@ -220,7 +227,7 @@ impl Registrations {
     /// Once cancelled it cannot be dropped like a future; it should look at
     /// [`ActivityContext::is_cancelled`](crate::ActivityContext::is_cancelled) now and then.
     pub fn blocking_activity<K>(self, name: &str, code: impl BlockingCode<K>) -> Registrations {
-        self.add(|registry| registry.add_activity(name, code.into_handler()))
+        self.add(|registry| registry.add_activity(name, code.into_handler(), Vec::new()))
     }
 
     /// Registers code for all activities whose names begin alike and are not registered themselves: a gateway or an
@@ -303,13 +310,17 @@ impl Registrations {
         if self.mistake.is_some() { Handlers::default() } else { self.registry.handlers() }
     }
 
-    /// The first mistake, for test kits.
+    /// Checks what a start checks. `stands_in` tells which activities need neither a registration nor their state, since
+    /// something else runs in their place. For test kits.
     #[doc(hidden)]
-    pub fn mistake(&self) -> Option<&StartError> {
-        self.mistake.as_ref()
+    pub fn check(&self, stands_in: &dyn Fn(&str) -> bool) -> Result<(), StartError> {
+        match &self.mistake {
+            Some(mistake) => Err(mistake.clone()),
+            None => self.registry.check(stands_in),
+        }
     }
 
-    /// The code of an activity, for test kits.
+    /// The code of an activity, with the state that it declares as far as there is any. For test kits.
     #[doc(hidden)]
     pub fn activity_handler(&self, name: &str) -> Option<Arc<dyn ActivityHandler>> {
         self.registry.activity(name)
@@ -318,7 +329,7 @@ impl Registrations {
     pub(crate) fn into_registry(self) -> Result<Registry, StartError> {
         match self.mistake {
             Some(mistake) => Err(mistake),
-            None => Ok(self.registry),
+            None => self.registry.ready(),
         }
     }
 

@@ -24,14 +24,18 @@ impl TestEnvironment {
     /// let Err(Failure::Endless { turns, elapsed, .. }) = env.run(heartbeat, 0) else { panic!("it has ended") };
     /// assert_eq!((turns, elapsed), (501, Duration::from_secs(250 * 60)));
     /// ```
+    #[track_caller]
     pub fn turn_limit(mut self, turns: u64) -> TestEnvironment {
+        self.refuse_when_started();
         self.config.turn_limit = turns;
         self
     }
 
     /// Sets how much virtual time the test may take. Default 1,000 years. Past the limit it fails with
     /// [`Failure::Endless`](crate::Failure::Endless).
+    #[track_caller]
     pub fn time_limit(mut self, limit: Duration) -> TestEnvironment {
+        self.refuse_when_started();
         self.config.time_limit_ms = millis(limit);
         self
     }
@@ -61,7 +65,9 @@ impl TestEnvironment {
     /// let failure = env.real_time_limit(Duration::from_millis(20)).run(caller, ()).unwrap_err();
     /// assert!(matches!(failure, Failure::Hanging { activity, .. } if activity == "call"));
     /// ```
+    #[track_caller]
     pub fn real_time_limit(mut self, limit: Duration) -> TestEnvironment {
+        self.refuse_when_started();
         self.config.real_time_limit = limit;
         self
     }

@@ -137,6 +137,7 @@ impl TestEnvironment {
     /// let mut env = TestEnvironment::new().register(sum).mock(add, |(a, b)| Ok(100 * a + b));
     /// assert_eq!(env.run(sum, ()), Ok(203));
     /// ```
+    #[track_caller]
     pub fn mock<F, A, O, E, K>(
         self,
         activity: F,
@@ -177,6 +178,7 @@ impl TestEnvironment {
     /// });
     /// assert_eq!(env.run(nightly, 30), Ok(30));
     /// ```
+    #[track_caller]
     pub fn mock_with<F, A, O, E, K, Fut>(
         mut self,
         activity: F,
@@ -189,6 +191,7 @@ impl TestEnvironment {
         E: Serialize + Send + 'static,
         Fut: Future<Output = Result<O, E>> + Send + 'static,
     {
+        self.refuse_when_started();
         let name = activity.name().into_owned();
         self.config.mocked.insert(name, ActivityCode::<(by::Function1, A)>::into_handler(mock));
         self
@@ -236,18 +239,23 @@ impl TestEnvironment {
 
     /// Lets the first attempts of an activity run into their timeout, by the virtual clock; later ones run the mock, or the
     /// real activity. Attempts are counted as in [`TestEnvironment::fail_times`].
+    #[track_caller]
     pub fn time_out_times<T: ActivityRef<K>, K>(self, activity: T, times: u64) -> TestEnvironment {
         self.plan(&activity.name(), times, Planned::Timeout)
     }
 
+    #[track_caller]
     fn plan(mut self, activity: &str, times: u64, planned: Planned) -> TestEnvironment {
+        self.refuse_when_started();
         self.config.planned.entry(activity.to_owned()).or_default().push((times, planned));
         self
     }
 
     /// Makes every attempt of an activity, real or mocked, take this long by the virtual clock. Without this, attempts of
     /// real activities take no virtual time, and those of mocks as long as they sleep by tokio's clock.
+    #[track_caller]
     pub fn takes<T: ActivityRef<K>, K>(mut self, activity: T, duration: Duration) -> TestEnvironment {
+        self.refuse_when_started();
         self.config.takes.insert(activity.name().into_owned(), duration);
         self
     }
@@ -274,7 +282,9 @@ impl TestEnvironment {
     /// env.run(idle, ()).unwrap();
     /// assert_eq!(env.elapsed(), Duration::from_secs(86_400));
     /// ```
+    #[track_caller]
     pub fn virtual_time<T: ActivityRef<K>, K>(mut self, activity: T) -> TestEnvironment {
+        self.refuse_when_started();
         self.config.virtual_time.insert(activity.name().into_owned());
         self
     }

@@ -30,6 +30,7 @@ use perennial_core::{Ending, NotOfType, Payload};
 use asking::told;
 use config::Config;
 use driver::{BEGIN_MS, Driver, Until};
+use registering::ReplaceState;
 use script::{Action, Scripted, When};
 use trouble::Trouble;
 
@@ -91,6 +92,8 @@ pub use tokens::TokenTarget;
 pub struct TestEnvironment {
     /// What is registered; it moves into the driver with the first start.
     registrations: Registrations,
+    /// The test's own state; it is put in place of the program's with the first start.
+    states: Vec<ReplaceState>,
     config: Config,
     trouble: Arc<Trouble>,
     driver: Option<Driver>,
@@ -140,6 +143,7 @@ impl TestEnvironment {
     fn with_trouble(trouble: Arc<Trouble>) -> TestEnvironment {
         TestEnvironment {
             registrations: Registrations::new(),
+            states: Vec::new(),
             config: Config::default(),
             trouble,
             driver: None,
@@ -148,6 +152,7 @@ impl TestEnvironment {
     }
 
     /// Raises an event this long after the test began, at the instance that was started last.
+    #[track_caller]
     pub fn raise_at<T: EventContent<C>, C>(self, after: Duration, event: T, content: C) -> TestEnvironment {
         let action = raise(&event, T::encode(content));
         self.script(When::AfterMs(millis(after)), None, action)
@@ -155,12 +160,14 @@ impl TestEnvironment {
 
     /// Raises an event as soon as the instance that was started last waits for it. Several for one event are raised one
     /// wait after the other.
+    #[track_caller]
     pub fn raise_when_waiting<T: EventContent<C>, C>(self, event: T, content: C) -> TestEnvironment {
         let action = raise(&event, T::encode(content));
         self.script(When::Waiting, None, action)
     }
 
     /// Raises an event as soon as an instance waits for it, for instance a sub-orchestration.
+    #[track_caller]
     pub fn raise_when_instance_waits<T: EventContent<C>, C>(
         self,
         id: impl Into<String>,
@@ -173,6 +180,7 @@ impl TestEnvironment {
 
     /// Sends an update this long after the test began, to the instance that was started last. What came of it is in
     /// [`TestEnvironment::scripted_updates`].
+    #[track_caller]
     pub fn update_at<T, I, K>(self, after: Duration, update: T, input: I) -> TestEnvironment
     where
         T: UpdateTarget<I, K>,
@@ -183,11 +191,14 @@ impl TestEnvironment {
     }
 
     /// Cancels the instance that was started last this long after the test began.
+    #[track_caller]
     pub fn cancel_at(self, after: Duration, reason: impl Into<String>) -> TestEnvironment {
         self.script(When::AfterMs(millis(after)), None, Action::Cancel { reason: reason.into() })
     }
 
+    #[track_caller]
     fn script(mut self, when: When, instance: Option<String>, action: Action) -> TestEnvironment {
+        self.refuse_when_started();
         self.config.script.push(Scripted { when, instance, action, is_done: false, asked: None });
         self
     }
@@ -199,7 +210,7 @@ impl TestEnvironment {
     ///
     /// # Panics
     ///
-    /// If no such orchestration is registered.
+    /// If no such orchestration is registered, or something is missing that a runtime would refuse to start without.
     #[track_caller]
     pub fn run<T, I, K>(&mut self, orchestration: T, input: I) -> Result<T::Output, Failure<T::Error>>
     where
@@ -306,6 +317,7 @@ impl TestEnvironment {
 
     /// Does something with the driver, away from the tokio runtime that the test may run in.
     fn drive<R: Send>(&mut self, work: impl FnOnce(&mut Driver) -> R + Send) -> R {
+        self.apply_states();
         let (config, registrations, trouble) = (&self.config, &mut self.registrations, &self.trouble);
         let driver = self.driver.get_or_insert_with(|| {
             Driver::new(config.clone(), std::mem::take(registrations), Arc::clone(trouble))

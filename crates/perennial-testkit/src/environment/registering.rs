@@ -7,6 +7,9 @@ use perennial_core::Handlers;
 use super::TestEnvironment;
 use super::asking::told;
 
+/// Puts a state in place of the registered one of its type.
+pub(super) type ReplaceState = Box<dyn FnOnce(Registrations) -> Registrations + Send>;
+
 impl TestEnvironment {
     /// Registers everything that a program registers: tests need not repeat it.
     ///
@@ -63,16 +66,92 @@ impl TestEnvironment {
         self.add(|own| own.activity(name, code))
     }
 
+    /// Gives activities a state of a type, in place of the one that is registered with the program, if there is one.
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    ///
+    /// use perennial::prelude::*;
+    /// use perennial_testkit::TestEnvironment;
+    ///
+    /// trait Rates: Send + Sync {
+    ///     fn rate(&self, currency: &str) -> f64;
+    /// }
+    ///
+    /// struct Live;
+    ///
+    /// impl Rates for Live {
+    ///     fn rate(&self, _currency: &str) -> f64 {
+    ///         panic!("no network in tests")
+    ///     }
+    /// }
+    ///
+    /// struct Fixed(f64);
+    ///
+    /// impl Rates for Fixed {
+    ///     fn rate(&self, _currency: &str) -> f64 {
+    ///         self.0
+    ///     }
+    /// }
+    ///
+    /// #[activity(state(Arc<dyn Rates>))]
+    /// async fn convert(ctx: ActivityContext, cents: f64) -> Result<f64, String> {
+    ///     Ok(cents * ctx.state::<Arc<dyn Rates>>().rate("EUR"))
+    /// }
+    ///
+    /// #[orchestration(uses(convert))]
+    /// async fn invoice(ctx: OrchestrationContext, cents: f64) -> Result<f64, String> {
+    ///     Ok(ctx.schedule_activity(convert, cents).await?)
+    /// }
+    ///
+    /// fn app() -> Registrations {
+    ///     let rates: Arc<dyn Rates> = Arc::new(Live);
+    ///     Registrations::new().register(invoice).register(convert).state(rates)
+    /// }
+    ///
+    /// let fixed: Arc<dyn Rates> = Arc::new(Fixed(0.5));
+    /// let mut env = TestEnvironment::new().registrations(app()).state(fixed);
+    /// assert_eq!(env.run(invoice, 100.0).unwrap(), 50.0);
+    /// ```
+    #[track_caller]
+    pub fn state<S: Send + Sync + 'static>(mut self, state: S) -> TestEnvironment {
+        self.refuse_when_started();
+        self.states.push(Box::new(move |registrations| registrations.replace_state(state)));
+        self
+    }
+
     #[track_caller]
     fn add(mut self, add: impl FnOnce(Registrations) -> Registrations) -> TestEnvironment {
-        if self.driver.is_some() {
-            told(Err("what a test registers, it registers before the first start".to_owned()))
-        }
+        self.refuse_when_started();
         self.registrations = add(std::mem::take(&mut self.registrations));
-        if let Some(mistake) = self.registrations.mistake() {
-            told(Err(mistake.to_string()))
-        }
+        // What is missing can still be registered or mocked.
+        told(self.registrations.check(&|_| true).map_err(|mistake| mistake.to_string()));
         self
+    }
+
+    /// What is said after the first start would be ignored.
+    #[track_caller]
+    pub(super) fn refuse_when_started(&self) {
+        if self.driver.is_some() {
+            told(Err("a test environment is set up before its first start".to_owned()))
+        }
+    }
+
+    /// Checks what a runtime checks when it starts. Activities that are mocked need no registration and no state.
+    #[track_caller]
+    pub(super) fn check_registrations(&mut self) {
+        if self.driver.is_none() {
+            self.apply_states();
+            let is_mocked = |name: &str| self.config.mocked.contains_key(name);
+            told(self.registrations.check(&is_mocked).map_err(|mistake| mistake.to_string()));
+        }
+    }
+
+    /// Puts the test's state in place of the program's, whichever was given first.
+    pub(super) fn apply_states(&mut self) {
+        for state in std::mem::take(&mut self.states) {
+            self.registrations = state(std::mem::take(&mut self.registrations));
+        }
     }
 
     /// The orchestrations that are registered.

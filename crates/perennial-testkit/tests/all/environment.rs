@@ -173,7 +173,7 @@ fn p_kit_a_test_can_go_step_by_step() {
 
 #[test]
 fn g21_retries_wait_by_the_virtual_clock() {
-    #[activity]
+    #[activity(state(AtomicU32))]
     async fn flaky(ctx: ActivityContext) -> Result<u32, String> {
         let before: u32 = ctx.decode_details().unwrap_or(0);
         ctx.heartbeat(Payload::encode(&(before + 1)).unwrap());
@@ -187,9 +187,7 @@ fn g21_retries_wait_by_the_virtual_clock() {
             .retry(RetryPolicy::fixed(Duration::from_secs(3_600)).attempts(5))
             .await?)
     }
-    let mut env = TestEnvironment::new()
-        .register(persistent)
-        .registrations(Registrations::new().register_with(flaky, AtomicU32::new(0)));
+    let mut env = TestEnvironment::new().register(persistent).register(flaky).state(AtomicU32::new(0));
     assert_eq!(env.run(persistent, ()).unwrap(), 3, "details of one attempt are there for the next");
     assert_eq!(env.history("persistent-1").attempts(), [("flaky".to_owned(), 4)]);
     assert_eq!(env.elapsed(), Duration::from_secs(3 * 3_600));
@@ -217,7 +215,7 @@ fn g21_an_attempt_that_takes_too_long_by_the_virtual_clock_times_out() {
 
 #[test]
 fn g23_an_activity_that_loses_a_race_with_time_is_told() {
-    #[activity]
+    #[activity(state(Arc<AtomicU32>))]
     async fn guard(ctx: ActivityContext) -> Result<(), String> {
         ctx.cancelled().await;
         ctx.state::<Arc<AtomicU32>>().fetch_add(1, Ordering::Relaxed);
@@ -230,10 +228,8 @@ fn g23_an_activity_that_loses_a_race_with_time_is_told() {
         Ok(timed_out)
     }
     let told = Arc::new(AtomicU32::new(0));
-    let mut env = TestEnvironment::new()
-        .register(shift)
-        .registrations(Registrations::new().register_with(guard, Arc::clone(&told)))
-        .virtual_time(guard);
+    let mut env =
+        TestEnvironment::new().register(shift).register(guard).state(Arc::clone(&told)).virtual_time(guard);
     assert_eq!((env.run(shift, ()), env.elapsed()), (Ok(true), 2 * DAY));
     assert_eq!(told.load(Ordering::Relaxed), 1);
 }

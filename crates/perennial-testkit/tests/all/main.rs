@@ -20,6 +20,8 @@ mod environment_limits;
 #[cfg(feature = "environment")]
 mod environment_mocks;
 #[cfg(feature = "environment")]
+mod environment_registrations;
+#[cfg(feature = "environment")]
 mod recorded_histories;
 #[cfg(feature = "environment")]
 mod replay_check;

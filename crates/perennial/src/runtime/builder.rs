@@ -5,6 +5,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use perennial_core::Handlers;
 use perennial_core::codec::{Codecs, PayloadCodec};
 use perennial_core::node::{StopPatience, Unfinished};
 use perennial_core::shard::{Counters, ShardOptions};
@@ -13,10 +14,14 @@ use perennial_core::store::{AsyncStore, SessionRole, SpawnedStore, Store, StoreE
 use super::clock::{LocalClock, MachineClock};
 use super::driver::{Driver, Failure, Standing};
 use super::registry::Registry;
+use crate::activity::ActivityContext;
 use crate::client::Client;
 use crate::error::{Error, StartError};
 use crate::registrations::Registrations;
 use crate::store_url::open_owner;
+use crate::typed::{ActivityCode, BlockingCode, OrchestrationCode, OrchestrationContext, Register};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 
 /// How long a runtime waits for its store to close. One batch may be under way.
 const CLOSING_PATIENCE: Duration = Duration::from_secs(5);
@@ -113,7 +118,7 @@ impl OwnStore {
 pub struct RuntimeBuilder {
     url: String,
     options: RuntimeOptions,
-    pub(super) registrations: Registrations,
+    registrations: Registrations,
     store: Option<OwnStore>,
     clock: Option<Arc<dyn LocalClock>>,
     role: SessionRole,
@@ -183,6 +188,88 @@ impl RuntimeBuilder {
     #[doc(hidden)]
     pub fn clock(mut self, clock: Arc<dyn LocalClock>) -> RuntimeBuilder {
         self.clock = Some(clock);
+        self
+    }
+
+    /// Adds registrations, such as those that a program shares with its tests. See [`Registrations`].
+    pub fn registrations(self, registrations: Registrations) -> RuntimeBuilder {
+        self.registering(|own| own.merge(registrations))
+    }
+
+    /// Registers a function that is marked with `#[orchestration]` or `#[activity]`.
+    /// See [`Registrations::register`].
+    pub fn register<K>(self, function: impl Register<K>) -> RuntimeBuilder {
+        self.registering(|own| own.register(function))
+    }
+
+    /// Gives activities a state to share, found by its type. See [`Registrations::state`].
+    pub fn state<S: Send + Sync + 'static>(self, state: S) -> RuntimeBuilder {
+        self.registering(|own| own.state(state))
+    }
+
+    /// Registers a closure or an unmarked function as an orchestration, under a name and a version.
+    /// See [`Registrations::orchestration`].
+    pub fn orchestration<K>(
+        self,
+        name: &str,
+        version: &str,
+        code: impl OrchestrationCode<K>,
+    ) -> RuntimeBuilder {
+        self.registering(|own| own.orchestration(name, version, code))
+    }
+
+    /// Registers a closure or an unmarked function as an activity, under a name.
+    /// See [`Registrations::activity`].
+    pub fn activity<K>(self, name: &str, code: impl ActivityCode<K>) -> RuntimeBuilder {
+        self.registering(|own| own.activity(name, code))
+    }
+
+    /// Registers a closure or a function that blocks its thread as an activity, under a name.
+    /// See [`Registrations::blocking_activity`].
+    pub fn blocking_activity<K>(self, name: &str, code: impl BlockingCode<K>) -> RuntimeBuilder {
+        self.registering(|own| own.blocking_activity(name, code))
+    }
+
+    /// Registers code for all activities whose names begin alike and are not registered themselves.
+    /// See [`Registrations::fallback_activity`].
+    pub fn fallback_activity<F, Fut, I, O, E>(self, pattern: &str, code: F) -> RuntimeBuilder
+    where
+        F: Fn(ActivityContext, String, I) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<O, E>> + Send + 'static,
+        I: DeserializeOwned + Send + 'static,
+        O: Serialize + 'static,
+        E: Serialize + 'static,
+    {
+        self.registering(|own| own.fallback_activity(pattern, code))
+    }
+
+    /// Registers code for all orchestrations whose names begin alike and are not registered themselves.
+    /// See [`Registrations::fallback_orchestration`].
+    pub fn fallback_orchestration<F, Fut, I, O, E>(
+        self,
+        pattern: &str,
+        version: &str,
+        code: F,
+    ) -> RuntimeBuilder
+    where
+        F: Fn(OrchestrationContext, String, I) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<O, E>> + Send + 'static,
+        I: DeserializeOwned + Send + 'static,
+        O: Serialize + 'static,
+        E: Serialize + 'static,
+    {
+        self.registering(|own| own.fallback_orchestration(pattern, version, code))
+    }
+
+    /// The orchestrations that were registered, for a [`Replayer`](crate::replay::Replayer).
+    /// See [`Registrations::handlers`].
+    #[must_use]
+    pub fn handlers(&self) -> Handlers {
+        self.registrations.handlers()
+    }
+
+    fn registering(mut self, add: impl FnOnce(Registrations) -> Registrations) -> RuntimeBuilder {
+        self.registrations = add(self.registrations);
         self
     }
 

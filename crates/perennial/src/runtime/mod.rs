@@ -10,7 +10,6 @@ mod driver;
 mod lone_attempt;
 mod preflight;
 mod pulse;
-mod registering;
 mod registry;
 mod timekeeper;
 mod turn_threads;
