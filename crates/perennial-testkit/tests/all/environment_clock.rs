@@ -172,6 +172,40 @@ fn p_kit_a_real_activity_starts_an_instance_and_waits_for_its_result() {
 }
 
 #[test]
+fn p_kit_a_real_activity_and_a_mock_talk_to_each_other() {
+    let (ask, asked) = tokio::sync::mpsc::unbounded_channel::<tokio::sync::oneshot::Sender<u32>>();
+    let asked = Arc::new(tokio::sync::Mutex::new(asked));
+    let mut env = TestEnvironment::new()
+        .activity("real", move |_: ActivityContext, _: String| {
+            let ask = ask.clone();
+            async move {
+                let mut sum = 0;
+                for _ in 0..10 {
+                    let (answer, wait) = tokio::sync::oneshot::channel();
+                    ask.send(answer).map_err(|error| error.to_string())?;
+                    sum += wait.await.map_err(|error| error.to_string())?;
+                }
+                Ok::<_, String>(sum.to_string())
+            }
+        })
+        .mock_with("mock", move |_, _: String| {
+            let asked = Arc::clone(&asked);
+            async move {
+                for number in 0..10 {
+                    let answer = asked.lock().await.recv().await.ok_or("nobody asks")?;
+                    answer.send(number).map_err(|_| "nobody waits")?;
+                }
+                Ok::<_, String>("done".to_owned())
+            }
+        })
+        .orchestration("talk", "1.0.0", |ctx: OrchestrationContext, _: String| async move {
+            let both = ctx.join2(ctx.schedule_activity("real", ""), ctx.schedule_activity("mock", "")).await;
+            Ok::<_, String>(format!("{} {}", both.0?, both.1?))
+        });
+    assert_eq!(env.run("talk", "").unwrap(), "45 done");
+}
+
+#[test]
 fn g43_a_task_that_an_activity_leaves_behind_completes_it() {
     #[activity]
     async fn later(ctx: ActivityContext) -> Result<Later<u32>, String> {

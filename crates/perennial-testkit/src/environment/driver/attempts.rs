@@ -14,7 +14,7 @@ use tokio::task::JoinHandle;
 use super::super::halt::Halt;
 use super::super::mocks::Planned;
 use super::super::trouble::CrashPoint;
-use super::real_time::RealTime;
+use super::real_time::{InFlight, RealTime};
 use super::{BEGIN_MS, Driver, FOR_EVER_MS, STEPS_WITHOUT_TIME};
 
 pub(super) type Outcome = Result<Payload, ActivityError>;
@@ -61,12 +61,12 @@ impl Driver {
             let forgotten =
                 runs_twice.then(|| LoneAttempt::new(handler, Arc::clone(&task), self.client.clone()));
             let (attempt, sender) = (lone.clone(), self.sender.clone());
-            let handle = tokio.spawn(async move {
+            let handle = tokio.spawn(InFlight::tell_wakes(Arc::clone(&self.in_flight), async move {
                 if let Some(forgotten) = forgotten {
                     let _ = forgotten.run(now_ms).await;
                 }
                 let _ = sender.send((number, attempt.run(now_ms).await));
-            });
+            }));
             self.attempts.insert(number, RunningAttempt { task, lone, handle, began_ms: now_ms });
             if matches!(trouble, Some(CrashPoint::DuringActivity(_))) {
                 self.go_on_without_time();

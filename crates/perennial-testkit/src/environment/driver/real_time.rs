@@ -9,11 +9,12 @@
 //! activities do without waiting therefore happens in the same order every time.
 
 use std::collections::BTreeMap;
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::panic::resume_unwind;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Wake, Waker};
 use std::time::{Duration, Instant};
 
 use perennial::{ActivityContext, ActivityFutureBox, ActivityHandler};
@@ -44,7 +45,7 @@ pub(super) struct RealTime {
 
 /// How long the runtime is to run.
 enum Command {
-    /// Until code ends or the store changes, and at most this long.
+    /// Until there is news, and at most this long.
     UntilNews(Duration),
     /// As far as it comes without waiting.
     WithoutWaiting,
@@ -58,7 +59,7 @@ pub(super) struct InFlight {
     polled: AtomicU64,
     /// Code has begun to run.
     begun: Notify,
-    /// Code has ended, or the store has changed.
+    /// Code has ended, the store has changed, or an attempt on the virtual clock can go on.
     news: Notify,
 }
 
@@ -93,6 +94,19 @@ impl InFlight {
         self.news.notify_one();
     }
 
+    /// Runs an attempt on the virtual clock. While real code runs the driver does not poll it, so it has to be told when
+    /// the attempt can go on: real code may wait for it.
+    pub(super) fn tell_wakes<T>(
+        in_flight: Arc<InFlight>,
+        attempt: impl Future<Output = T>,
+    ) -> impl Future<Output = T> {
+        let mut attempt = Box::pin(attempt);
+        poll_fn(move |context| {
+            let waker = TellingWaker { waker: context.waker().clone(), in_flight: Arc::clone(&in_flight) };
+            attempt.as_mut().poll(&mut Context::from_waker(&Waker::from(Arc::new(waker))))
+        })
+    }
+
     /// The attempt that has run for longest.
     fn longest(&self) -> Option<RealAttempt> {
         self.lock().running.values().max_by_key(|attempt| attempt.spent).cloned()
@@ -107,6 +121,23 @@ impl InFlight {
 
     fn lock(&self) -> MutexGuard<'_, Attempts> {
         self.attempts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Wakes a task, and tells the driver.
+struct TellingWaker {
+    waker: Waker,
+    in_flight: Arc<InFlight>,
+}
+
+impl Wake for TellingWaker {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        self.waker.wake_by_ref();
+        self.in_flight.news.notify_one();
     }
 }
 
@@ -142,7 +173,7 @@ impl RealTime {
         })
     }
 
-    /// Lets code run until some of it ends or the store changes.
+    /// Lets code run until some of it ends, or something else can go on.
     ///
     /// # Errors
     ///
@@ -191,6 +222,8 @@ fn serve(tokio: Runtime, commands: &Receiver<Command>, stops: &Sender<()>, in_fl
         tokio.block_on(async {
             match command {
                 Command::UntilNews(limit) => {
+                    // News of before must not keep code from running.
+                    tokio::task::yield_now().await;
                     tokio::select! {
                         biased;
                         () = in_flight.news.notified() => {}
@@ -224,7 +257,7 @@ impl ActivityHandler for RealCode {
         let entry = Entry::new(&self.in_flight, self.attempt.clone());
         let handler = Arc::clone(&self.handler);
         let mut code = Box::pin(async move { handler.run(ctx, input).await });
-        let code = std::future::poll_fn(move |context| {
+        let code = poll_fn(move |context| {
             entry.in_flight.polled.store(entry.number, Ordering::Relaxed);
             let polled = code.as_mut().poll(context);
             entry.in_flight.polled.store(NONE, Ordering::Relaxed);
