@@ -33,6 +33,20 @@ impl TestEnvironment {
 
     /// Sets how much virtual time the test may take. Default 1,000 years. Past the limit it fails with
     /// [`Failure::Endless`](crate::Failure::Endless).
+    ///
+    /// ```
+    /// use perennial::prelude::*;
+    /// use perennial_testkit::{Failure, TestEnvironment};
+    ///
+    /// #[orchestration]
+    /// async fn sleeper(ctx: OrchestrationContext) -> Result<(), String> {
+    ///     ctx.schedule_timer(Duration::from_secs(3_600)).await;
+    ///     Ok(())
+    /// }
+    ///
+    /// let mut env = TestEnvironment::new().register(sleeper).time_limit(Duration::from_secs(60));
+    /// assert!(matches!(env.run(sleeper, ()), Err(Failure::Endless { .. })));
+    /// ```
     #[track_caller]
     pub fn time_limit(mut self, limit: Duration) -> TestEnvironment {
         self.refuse_when_started();

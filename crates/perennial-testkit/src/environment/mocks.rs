@@ -238,7 +238,31 @@ impl TestEnvironment {
     }
 
     /// Lets the first attempts of an activity run into their timeout, by the virtual clock; later ones run the mock, or the
-    /// real activity. Attempts are counted as in [`TestEnvironment::fail_times`].
+    /// real activity. Attempts are counted as in [`TestEnvironment::fail_times`]. An activity that was scheduled without a
+    /// timeout cannot time out, and the test says so.
+    ///
+    /// ```
+    /// use perennial::prelude::*;
+    /// use perennial_testkit::TestEnvironment;
+    ///
+    /// #[activity]
+    /// async fn ping(_: ActivityContext) -> Result<u32, String> {
+    ///     Ok(7)
+    /// }
+    ///
+    /// #[orchestration]
+    /// async fn probe(ctx: OrchestrationContext) -> Result<Option<u32>, String> {
+    ///     match ctx.schedule_activity(ping, ()).timeout(Duration::from_secs(30)).await {
+    ///         Ok(answer) => Ok(Some(answer)),
+    ///         Err(ActivityError::Timeout(_)) => Ok(None),
+    ///         Err(other) => Err(other.to_string()),
+    ///     }
+    /// }
+    ///
+    /// let mut env = TestEnvironment::new().register(probe).register(ping).time_out_times(ping, 1);
+    /// assert_eq!(env.run(probe, ()), Ok(None));
+    /// assert_eq!(env.run(probe, ()), Ok(Some(7)));
+    /// ```
     #[track_caller]
     pub fn time_out_times<T: ActivityRef<K>, K>(self, activity: T, times: u64) -> TestEnvironment {
         self.plan(&activity.name(), times, Planned::Timeout)
@@ -253,6 +277,24 @@ impl TestEnvironment {
 
     /// Makes every attempt of an activity, real or mocked, take this long by the virtual clock. Without this, attempts of
     /// real activities take no virtual time, and those of mocks as long as they sleep by tokio's clock.
+    ///
+    /// ```
+    /// use perennial::prelude::*;
+    /// use perennial_testkit::TestEnvironment;
+    ///
+    /// #[activity]
+    /// async fn render(_: ActivityContext) -> Result<u32, String> {
+    ///     Ok(7)
+    /// }
+    ///
+    /// #[orchestration]
+    /// async fn film(ctx: OrchestrationContext) -> Result<u32, String> {
+    ///     Ok(ctx.schedule_activity(render, ()).await?)
+    /// }
+    ///
+    /// let mut env = TestEnvironment::new().register(film).register(render).takes(render, Duration::from_secs(3_600));
+    /// assert_eq!((env.run(film, ()), env.elapsed()), (Ok(7), Duration::from_secs(3_600)));
+    /// ```
     #[track_caller]
     pub fn takes<T: ActivityRef<K>, K>(mut self, activity: T, duration: Duration) -> TestEnvironment {
         self.refuse_when_started();

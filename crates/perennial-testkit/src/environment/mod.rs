@@ -87,7 +87,7 @@ pub use tokens::TokenTarget;
 /// ```
 ///
 /// Calls block until what they ask for has happened, even in an async test: orchestrations and activities run on threads
-/// of the environment's own.
+/// of the environment's own. An environment is set up before its first start; setting it up later is a panic.
 #[must_use = "nothing runs in an environment until it is told to"]
 pub struct TestEnvironment {
     /// What is registered; it moves into the driver with the first start.
