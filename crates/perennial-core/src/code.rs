@@ -166,7 +166,7 @@ error_codes! {
     BadActivityInput "0406" "bad input" final
         "check the caller; call the activity by its function instead of by name";
     NoState "0407" "no state" final
-        "register the activity with a state of exactly the type that it asks for";
+        "declare the type in the attribute of the activity: #[activity(state(Pool))]";
     UnwritableDetails "0408" "unwritable details" final
         "report something that serde_json can write";
     NotServed "0409" "not served here" retry
@@ -224,7 +224,7 @@ error_codes! {
     Ended "0607" "ended" final
         "start another instance if there is more to do";
     NotRegistered "0608" "not registered" final
-        "register the orchestration before starting it, and check the spelling";
+        "register it, and check the spelling";
     TooLarge "0609" "too large" final
         "keep large data elsewhere and pass a reference to it";
     Full "0610" "full" retry
@@ -257,8 +257,8 @@ error_codes! {
         "fix what blocks the instance, then ask again";
     NotAnswered "0624" "not answered" retry
         "check that a runtime is running on this store";
-    StateOnOrchestration "0625" "no state" final
-        "give the state to activities";
+    MissingState "0625" "missing state" final
+        "give the state to the builder with .state(…), with exactly the type that the activity declares";
     Unwritable "0626" "unwritable" final
         "pass a type that serde_json can write";
     NoStore "0627" "no store" final

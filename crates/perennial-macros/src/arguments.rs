@@ -3,7 +3,7 @@
 use proc_macro2::{Span, TokenStream};
 use syn::parse::Parser;
 use syn::punctuated::Punctuated;
-use syn::{Error, Expr, ExprLit, Lit, LitInt, LitStr, MetaNameValue, Result, Token};
+use syn::{Error, Expr, ExprLit, Lit, LitInt, LitStr, Meta, MetaList, Result, Token, Type};
 
 use crate::function::Kind;
 
@@ -19,20 +19,36 @@ pub(crate) struct Arguments {
     pub(crate) heartbeat_timeout_ms: Option<u64>,
     pub(crate) tag: Option<LitStr>,
     pub(crate) error_as_message: bool,
+    pub(crate) state: Vec<Type>,
+    pub(crate) uses: Vec<Expr>,
 }
 
 impl Arguments {
     pub(crate) fn parse(kind: Kind, tokens: TokenStream) -> Result<Arguments> {
-        let pairs = Punctuated::<MetaNameValue, Token![,]>::parse_terminated.parse2(tokens)?;
+        let options = Punctuated::<Meta, Token![,]>::parse_terminated.parse2(tokens)?;
         let mut arguments = Arguments::default();
         let mut seen = Vec::new();
-        for pair in pairs {
-            let name = pair.path.get_ident().map(ToString::to_string).unwrap_or_default();
+        for option in options {
+            let name = option.path().get_ident().map(ToString::to_string).unwrap_or_default();
             if seen.contains(&name) {
-                return Err(Error::new_spanned(&pair.path, format!("`{name}` is given twice")));
+                return Err(Error::new_spanned(option.path(), format!("`{name}` is given twice")));
             }
             seen.push(name.clone());
-            let value = &pair.value;
+            match (kind, name.as_str()) {
+                (Kind::Activity, "state") => {
+                    let of = "the types of the state are expected, such as `state(Pool)`";
+                    arguments.state = list(&option, Punctuated::<Type, Token![,]>::parse_terminated, of)?;
+                    continue;
+                }
+                (Kind::Orchestration, "uses") => {
+                    let of = "activities and orchestrations are expected, such as `uses(charge, ship)`";
+                    arguments.uses = list(&option, Punctuated::<Expr, Token![,]>::parse_terminated, of)?;
+                    check_used(&arguments.uses)?;
+                    continue;
+                }
+                _ => check_known(kind, &option, &name)?,
+            }
+            let value = &option.require_name_value()?.value;
             match (kind, name.as_str()) {
                 (_, "name") => arguments.name = Some(text(value, A_STRING)?),
                 (Kind::Orchestration, "version") => arguments.version = Some(version(value)?),
@@ -51,20 +67,63 @@ impl Arguments {
                     }
                     arguments.error_as_message = true;
                 }
-                _ => {
-                    let known = match kind {
-                        Kind::Orchestration => "`name`, `version`",
-                        Kind::Activity => {
-                            "`name`, `retry`, `timeout`, `total_timeout`, `queue_timeout`, `heartbeat_timeout`, `tag`, \
-                             `error`"
-                        }
-                    };
-                    let problem = format!("`{name}` is not known here; known are {known}");
-                    return Err(Error::new_spanned(&pair.path, problem));
-                }
+                (_, other) => unreachable!("`{other}` was checked to be one of those above"),
             }
         }
         Ok(arguments)
+    }
+}
+
+/// The names of the options, without those that are lists.
+fn known(kind: Kind) -> &'static [&'static str] {
+    match kind {
+        Kind::Orchestration => &["name", "version"],
+        Kind::Activity => &[
+            "name",
+            "retry",
+            "timeout",
+            "total_timeout",
+            "queue_timeout",
+            "heartbeat_timeout",
+            "tag",
+            "error",
+        ],
+    }
+}
+
+fn check_known(kind: Kind, option: &Meta, name: &str) -> Result<()> {
+    if known(kind).contains(&name) {
+        return Ok(());
+    }
+    let list = match kind {
+        Kind::Orchestration => "uses",
+        Kind::Activity => "state",
+    };
+    let known: Vec<String> = known(kind).iter().chain([&list]).map(|name| format!("`{name}`")).collect();
+    let problem = format!("`{name}` is not known here; known are {}", known.join(", "));
+    Err(Error::new_spanned(option.path(), problem))
+}
+
+/// What stands in the parentheses of an option.
+fn list<T>(
+    option: &Meta,
+    parser: impl Parser<Output = Punctuated<T, Token![,]>>,
+    expected: &str,
+) -> Result<Vec<T>> {
+    match option {
+        Meta::List(MetaList { tokens, .. }) if !tokens.is_empty() => {
+            Ok(parser.parse2(tokens.clone())?.into_iter().collect())
+        }
+        other => Err(Error::new_spanned(other, expected)),
+    }
+}
+
+/// Only what names something: a function, a constant that describes it, or a string.
+fn check_used(uses: &[Expr]) -> Result<()> {
+    let is_name = |used: &&Expr| matches!(used, Expr::Path(_) | Expr::Lit(ExprLit { lit: Lit::Str(_), .. }));
+    match uses.iter().find(|used| !is_name(used)) {
+        Some(other) => Err(Error::new_spanned(other, "a function or a name in double quotes is expected")),
+        None => Ok(()),
     }
 }
 

@@ -123,12 +123,17 @@ fn marker(kind: Kind, name: &str, names: &[String], arguments: &Arguments) -> To
     match kind {
         Kind::Orchestration => {
             let version = arguments.version.as_ref().map_or_else(|| "1.0.0".to_owned(), syn::LitStr::value);
+            let uses = &arguments.uses;
+            let uses = uses.iter().map(|used| quote_spanned!(used.span()=> ::perennial::typed::used(&#used)));
             quote! {
                 struct Marker;
                 impl ::perennial::typed::OrchestrationMeta for Marker {
                     const NAME: &'static str = #name;
                     const VERSION: &'static str = #version;
                     const ARGUMENTS: &'static [&'static str] = &[#(#names),*];
+                    fn uses() -> ::std::vec::Vec<::perennial::typed::Used> {
+                        ::std::vec![#(#uses),*]
+                    }
                 }
             }
         }
@@ -147,6 +152,8 @@ fn marker(kind: Kind, name: &str, names: &[String], arguments: &Arguments) -> To
                 Some(tag) => quote!(::core::option::Option::Some(::std::string::String::from(#tag))),
                 None => quote!(::core::option::Option::None),
             };
+            let state = &arguments.state;
+            let state = quote!(#(::perennial::typed::StateType::of::<#state>()),*);
             quote! {
                 struct Marker;
                 impl ::perennial::typed::ActivityMeta for Marker {
@@ -163,6 +170,9 @@ fn marker(kind: Kind, name: &str, names: &[String], arguments: &Arguments) -> To
                             // The return type tells.
                             completes_later: false,
                         }
+                    }
+                    fn state() -> ::std::vec::Vec<::perennial::typed::StateType> {
+                        ::std::vec![#state]
                     }
                 }
             }

@@ -14,8 +14,12 @@ use proc_macro::TokenStream;
 /// is a semver and `1.0.0` if not given; `name` is the function's own if not given. The code that this makes says
 /// `::perennial`: if your program has the crate under another name, write `extern crate other_name as perennial;` once.
 ///
+/// `uses(charge, ship)` names activities and orchestrations that the code schedules, by their functions or, in double
+/// quotes, by their names. A runtime in which one of them is not registered does not start. It need not be complete, and
+/// has no influence on what the code may schedule.
+///
 /// ```ignore
-/// #[orchestration(version = "1.2.0")]
+/// #[orchestration(version = "1.2.0", uses(charge))]
 /// async fn checkout(ctx: OrchestrationContext, order: Order) -> Result<Receipt, CheckoutError> {
 ///     Ok(ctx.schedule_activity(charge, order).await?)
 /// }
@@ -34,10 +38,13 @@ pub fn orchestration(arguments: TokenStream, item: TokenStream) -> TokenStream {
 /// `total_timeout`, `queue_timeout`, `heartbeat_timeout`, `tag = "gpu"`. With `error = "message"` an error that cannot
 /// be written as JSON comes back as its message.
 ///
+/// `state(Pool, Mailer)` names the types of shared state that the function reads with `ctx.state::<Pool>()`. A runtime
+/// that was not given one of them does not start.
+///
 /// ```ignore
-/// #[activity(retry = 5, timeout = "30s")]
+/// #[activity(retry = 5, timeout = "30s", state(Payments))]
 /// async fn charge(ctx: ActivityContext, order: Order) -> Result<Receipt, PaymentError> {
-///     payments().charge(order, ctx.idempotency_key()).await
+///     ctx.state::<Payments>().charge(order, ctx.idempotency_key()).await
 /// }
 /// ```
 #[proc_macro_attribute]

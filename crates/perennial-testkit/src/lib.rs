@@ -45,7 +45,7 @@ pub use disguise::disguised;
 pub use drive::Drive;
 #[cfg(feature = "environment")]
 pub use environment::{
-    CrashDifference, CrashFailure, CrashPoint, CrashReport, Failure, MockTarget, ReplayCheck,
+    ActivityRef, CrashDifference, CrashFailure, CrashPoint, CrashReport, Failure, MockTarget, ReplayCheck,
     ReplayDifference, TestEnvironment, TestHistory, TestRun, TokenTarget, crash_everywhere,
 };
 pub use features::Features;

@@ -82,6 +82,9 @@ struct Seen {
     running_stops: Vec<String>,
     written: Vec<(InstanceKey, Commit)>,
     histories_read: usize,
+    /// How many turns each instance has taken.
+    turns: BTreeMap<InstanceKey, u64>,
+    turns_taken: u64,
 }
 
 impl ManualNode {
@@ -182,7 +185,20 @@ impl ManualNode {
     /// Brings a turn that was run.
     pub fn bring_turn(&mut self, done: TurnTaskDone) {
         self.seen.turning.remove(&done.key);
+        *self.seen.turns.entry(done.key).or_default() += 1;
+        self.seen.turns_taken += 1;
         self.feed(|lane, now| lane.handle_turn_done(now, done));
+    }
+
+    /// How many turns were taken, by all instances.
+    pub fn turns_taken(&self) -> u64 {
+        self.seen.turns_taken
+    }
+
+    /// The id of the instance that has taken the most turns, and how many.
+    pub fn most_turns(&self) -> Option<(&str, u64)> {
+        let (key, turns) = self.seen.turns.iter().max_by_key(|(_, turns)| **turns)?;
+        Some((self.seen.names.get(key)?, *turns))
     }
 
     /// Takes the turn of one instance.

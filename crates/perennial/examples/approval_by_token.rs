@@ -8,7 +8,7 @@ use tokio::sync::mpsc::UnboundedSender;
 type Mail = UnboundedSender<(String, String)>;
 
 /// Asks somebody by mail. The answer comes later, by the link.
-#[activity]
+#[activity(state(Mail))]
 async fn ask(ctx: ActivityContext, approver: String, cents: u64) -> Result<Later<bool>, String> {
     println!("to {approver}: please approve {cents} cents (attempt {})", ctx.attempt());
     ctx.state::<Mail>().send((approver, ctx.completion_token())).map_err(|error| error.to_string())?;
@@ -16,7 +16,7 @@ async fn ask(ctx: ActivityContext, approver: String, cents: u64) -> Result<Later
 }
 
 /// Asks again once if nobody answers within a day, and takes silence as a no.
-#[orchestration]
+#[orchestration(uses(ask))]
 async fn order(ctx: OrchestrationContext, cents: u64) -> Result<String, String> {
     let approval = ctx
         .schedule_activity(ask, ("Grace".to_owned(), cents))
@@ -35,7 +35,7 @@ async fn main() -> perennial::Result<()> {
     let directory = tempfile::tempdir().expect("a directory");
     let url = format!("sqlite:{}", directory.path().join("shop.db").display());
     let (mail, mut mailbox): (Mail, _) = tokio::sync::mpsc::unbounded_channel();
-    let open = || Runtime::open(&url).register(order).register_with(ask, mail.clone()).start();
+    let open = || Runtime::open(&url).register(order).register(ask).state(mail.clone()).start();
 
     let runtime = open().await?;
     runtime.client().start(order, "order-7", 2_500).await?;

@@ -20,7 +20,7 @@ impl Pool {
 
 /// Not async: it blocks its thread, so it runs on threads that may be blocked. Its error has no serde; its message is
 /// kept.
-#[activity(error = "message")]
+#[activity(error = "message", state(Pool))]
 fn book(ctx: ActivityContext, account: String, cents: i64) -> Result<i64, rusqlite::Error> {
     ctx.state::<Pool>().with(|database| {
         // The key is the same for every attempt of this activity. A second attempt finds it taken.
@@ -31,7 +31,7 @@ fn book(ctx: ActivityContext, account: String, cents: i64) -> Result<i64, rusqli
     })
 }
 
-#[orchestration]
+#[orchestration(uses(book))]
 async fn save_up(ctx: OrchestrationContext, account: String) -> Result<i64, String> {
     let mut balance = 0;
     for cents in [500, 700, -200] {
@@ -46,7 +46,8 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     database.execute("CREATE TABLE bookings (key TEXT PRIMARY KEY, account TEXT, cents INTEGER)", ())?;
     let pool = Pool(Mutex::new(vec![database]));
 
-    let runtime = Runtime::open("memory:").register(save_up).register_with(book, pool).start().await?;
+    // Without the pool, or without `book`, the runtime would not start, and say what is missing.
+    let runtime = Runtime::open("memory:").register(save_up).register(book).state(pool).start().await?;
     let run = runtime.client().start(save_up, "savings-1", "ada".to_owned()).await?;
     println!("balance: {}", run.result().await?);
     runtime.shutdown().await?;

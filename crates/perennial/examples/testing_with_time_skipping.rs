@@ -16,14 +16,20 @@ async fn checkout(ctx: OrchestrationContext, cents: u64) -> Result<String, Strin
     if !ctx.timeout(7 * DAY, ctx.schedule_wait(APPROVED)).await.unwrap_or(false) {
         return Err("not approved".to_owned());
     }
-    let receipt = ctx.schedule_activity(charge, cents).await?;
+    let charging = ctx.schedule_activity(charge, cents).timeout(Duration::from_secs(30));
+    let receipt = charging.retry(RetryPolicy::fixed(Duration::from_secs(60)).attempts(4)).await?;
     ctx.schedule_timer(30 * DAY).await; // the right to return it
     Ok(receipt)
 }
 
-/// What the tests below have in common: the payment service is mocked.
+/// What the program gives to its runtime.
+fn app() -> Registrations {
+    Registrations::new().register(checkout).register(charge)
+}
+
+/// What the tests below have in common: the program, with a payment service that is mocked.
 fn shop(env: TestEnvironment) -> TestEnvironment {
-    env.register(checkout).mock(charge, |cents| Ok(format!("receipt for {cents}")))
+    env.registrations(app()).mock(charge, |cents| Ok(format!("receipt for {cents}")))
 }
 
 fn main() {
@@ -35,6 +41,13 @@ fn main() {
 
     let mut env = shop(TestEnvironment::new());
     println!("forgotten: {}", env.run(checkout, 500).unwrap_err());
+
+    // The payment service refuses twice, then it does not answer.
+    let mut env = shop(TestEnvironment::new())
+        .raise_at(2 * DAY, APPROVED, true)
+        .fail_times(charge, 2, "503 service unavailable")
+        .time_out_times(charge, 1);
+    println!("fourth attempt: {}", env.run(checkout, 500).unwrap());
 
     // The same again with a crash before and after every commit, and with every activity run twice.
     let report = crash_everywhere(|env| shop(env).raise_at(2 * DAY, APPROVED, true).run(checkout, 500));

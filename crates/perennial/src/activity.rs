@@ -1,6 +1,5 @@
 //! Activities: ordinary async code with side effects.
 
-use std::any::Any;
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
@@ -16,6 +15,7 @@ use tokio_util::sync::{CancellationToken, WaitForCancellationFuture};
 
 use crate::client::Client;
 use crate::runtime::HeartbeatMonitor;
+use crate::shared_state::SharedState;
 
 /// What an activity knows about the attempt it is. Cloning is cheap.
 #[derive(Clone)]
@@ -24,7 +24,7 @@ pub struct ActivityContext {
     pub(crate) cancellation: CancellationToken,
     pub(crate) heartbeats: Arc<HeartbeatMonitor>,
     pub(crate) client: Client,
-    pub(crate) state: Option<Arc<dyn Any + Send + Sync>>,
+    pub(crate) state: Option<Arc<SharedState>>,
 }
 
 impl ActivityContext {
@@ -92,19 +92,22 @@ impl ActivityContext {
         self.task.details.as_ref()?.decode().ok()
     }
 
-    /// What the activity was registered with, see [`RuntimeBuilder::register_with`](crate::RuntimeBuilder::register_with).
+    /// The shared state of type `T`, which [`Registrations::state`](crate::Registrations::state) was given.
+    ///
+    /// The activity declares the type in its attribute: `#[activity(state(T))]`. What is declared is there: a runtime
+    /// without it does not start.
     ///
     /// # Panics
     ///
-    /// If it was registered without a `T`. The attempt then fails and says so.
+    /// If the activity does not declare a `T`, even if the runtime has one. The attempt then fails and says so.
     pub fn state<T: Send + Sync + 'static>(&self) -> &T {
-        let state = self.state.as_ref().and_then(|state| state.downcast_ref());
-        state.unwrap_or_else(|| {
+        self.state.as_ref().and_then(|state| state.get()).unwrap_or_else(|| {
+            let wanted = std::any::type_name::<T>();
             panic!(
-                "{}: the activity {:?} was registered without a {}; use register_with",
+                "{}: the activity {:?} does not declare that it reads a {wanted}; write #[activity(state({wanted}))], or let \
+                 a closure capture it",
                 ErrorCode::NoState.prefix(),
                 self.task.name,
-                std::any::type_name::<T>()
             )
         })
     }
@@ -146,28 +149,6 @@ impl fmt::Debug for ActivityContext {
             .field("attempt", &self.task.attempt)
             .finish_non_exhaustive()
     }
-}
-
-/// An activity and what its attempts share.
-pub(crate) struct WithState<S> {
-    pub(crate) handler: Arc<dyn ActivityHandler>,
-    pub(crate) state: Arc<S>,
-}
-
-impl<S: Send + Sync + 'static> ActivityHandler for WithState<S> {
-    fn run(&self, mut ctx: ActivityContext, input: Payload) -> ActivityFutureBox {
-        ctx.state = Some(Arc::clone(&self.state) as Arc<dyn Any + Send + Sync>);
-        self.handler.run(ctx, input)
-    }
-}
-
-/// An activity whose attempts share something, for test kits.
-#[doc(hidden)]
-pub fn with_state<S: Send + Sync + 'static>(
-    handler: Arc<dyn ActivityHandler>,
-    state: S,
-) -> Arc<dyn ActivityHandler> {
-    Arc::new(WithState { handler, state: Arc::new(state) })
 }
 
 /// What an attempt returns.

@@ -50,7 +50,7 @@ impl fmt::Debug for Error {
 }
 
 /// Why a runtime did not start.
-#[derive(Debug, thiserror::Error)]
+#[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StartError {
     /// The URL names no store that this build knows.
@@ -62,7 +62,7 @@ pub enum StartError {
     /// The URL has options, which no store takes.
     #[error(
         "{prefix} {url:?}: options such as {options:?} are not supported; use sqlite:PATH, and the methods of the builder \
-         for settings. A file whose name has a question mark is opened with `SqliteStore::open`", prefix = self.code().prefix()
+         for settings. A file whose name has a instance_call mark is opened with `SqliteStore::open`", prefix = self.code().prefix()
     )]
     UrlOptions {
         /// The URL.
@@ -83,12 +83,17 @@ pub enum StartError {
         /// What.
         what: String,
     },
-    /// Only activities share state.
-    #[error(
-        "{prefix}: {name:?} is an orchestration; only activities share state, since code that is replayed must not see it", prefix = self.code().prefix())]
-    NoState {
-        /// The orchestration.
-        name: String,
+    /// Activities declare state that was not given.
+    #[error("{prefix}: {}; give it to the builder with `.state(…)`, with exactly this type", missing.join(", "), prefix = self.code().prefix())]
+    MissingState {
+        /// Each activity with a type, in words.
+        missing: Vec<String>,
+    },
+    /// Orchestrations declare to use what is not registered.
+    #[error("{prefix}: {}; register it, or take it out of `uses(…)`", missing.join(", "), prefix = self.code().prefix())]
+    Missing {
+        /// Each orchestration with what it uses, in words.
+        missing: Vec<String>,
     },
     /// A version is not one.
     #[error("{prefix}: orchestration {name:?} {version:?}: {problem}; use semver, such as 1.0.0", prefix = self.code().prefix())]

@@ -44,13 +44,15 @@ mod export;
 mod filter;
 #[cfg(doctest)]
 mod guide;
+mod registrations;
 mod runtime;
+mod shared_state;
 mod store_url;
 pub mod typed;
 
 pub use activity::ActivityContext;
 #[doc(hidden)]
-pub use activity::{ActivityFutureBox, ActivityHandler, with_state};
+pub use activity::{ActivityFutureBox, ActivityHandler};
 #[doc(inline)]
 pub use client::{Action, Client, InstancePage, InstanceView, OnExisting, Prune, StartOptions};
 pub use error::{ClientError, Error, OrchestrationError, Result, StartError};
@@ -60,6 +62,7 @@ pub use perennial_core::{
     Backoff, ClosePolicy, Delivery, Either, Either3, Elapsed, ErrorCode, InstanceKey, NameError, NotOfType,
     OnTakenId, Payload, RetryPolicy, TimeoutKind, Timestamp, TimestampError, Why,
 };
+pub use registrations::Registrations;
 #[doc(hidden)]
 pub use runtime::{LocalClock, StandaloneAttempt};
 pub use runtime::{Runtime, RuntimeBuilder, RuntimeOptions};
@@ -153,9 +156,9 @@ pub mod prelude {
     pub use crate::{
         Activity, ActivityContext, ActivityError, Backoff, ChildError, Client, ClientError, ClosePolicy,
         Delivery, Either, Either3, Elapsed, Error, ExternalEvent, Later, OnExisting, OnTakenId,
-        Orchestration, OrchestrationContext, OrchestrationError, Payload, Query, RetryPolicy, Run, RunError,
-        Runtime, RuntimeOptions, Saga, StartOptions, Status, TimeoutKind, Timestamp, Update, UpdateError,
-        Why,
+        Orchestration, OrchestrationContext, OrchestrationError, Payload, Query, Registrations, RetryPolicy,
+        Run, RunError, Runtime, RuntimeOptions, Saga, StartOptions, Status, TimeoutKind, Timestamp, Update,
+        UpdateError, Why,
     };
     #[cfg(feature = "macros")]
     pub use crate::{activity, orchestration};

@@ -1,7 +1,5 @@
 //! The shop of the demo: what happens to an order, as one would write it.
 
-use std::sync::Arc;
-
 use perennial::prelude::*;
 use serde::{Deserialize, Serialize};
 
@@ -11,6 +9,19 @@ use super::ledger::Ledger;
 const APPROVAL_CENTS: u64 = 50_000;
 /// A card that the bank says no to.
 const BAD_CARD: &str = "stolen";
+
+/// All of the shop. Its activities write into a [`Ledger`].
+pub(crate) fn registrations() -> Registrations {
+    Registrations::new()
+        .register(order)
+        .register(shipping)
+        .register(reserve)
+        .register(release)
+        .register(charge)
+        .register(refund)
+        .register(pack)
+        .register(hand_over)
+}
 
 /// Somebody's decision about a large order.
 pub(crate) const APPROVAL: ExternalEvent<bool> = ExternalEvent::named("approval");
@@ -68,7 +79,7 @@ impl std::fmt::Display for BankError {
     }
 }
 
-#[orchestration(version = "1.0.0")]
+#[orchestration(version = "1.0.0", uses(reserve, release, charge, refund, shipping))]
 pub(crate) async fn order(ctx: OrchestrationContext, order: Order) -> Result<Outcome, String> {
     let saga = Saga::new(&ctx);
     match saga.run(ship(&ctx, &saga, order)).await {
@@ -102,7 +113,7 @@ async fn ship(ctx: &OrchestrationContext, saga: &Saga, order: Order) -> Result<u
     Ok(ctx.schedule_sub_orchestration(shipping, order.item).await?)
 }
 
-#[orchestration(version = "1.0.0")]
+#[orchestration(version = "1.0.0", uses(pack, hand_over))]
 pub(crate) async fn shipping(ctx: OrchestrationContext, item: String) -> Result<usize, String> {
     let parcels =
         ctx.try_join((1..=3).map(|parcel| ctx.schedule_activity(pack, (item.clone(), parcel)))).await?;
@@ -114,21 +125,21 @@ pub(crate) async fn shipping(ctx: OrchestrationContext, item: String) -> Result<
 /// the process died before its result was recorded, is known by its key.
 async fn effect(ctx: &ActivityContext, what: &str) -> Result<(), String> {
     tokio::time::sleep(Duration::from_millis(25)).await;
-    let ledger = ctx.state::<Arc<Ledger>>();
+    let ledger = ctx.state::<Ledger>();
     ledger.apply(&ctx.idempotency_key(), ctx.instance(), what).map_err(|error| error.to_string())
 }
 
-#[activity(retry = 3)]
+#[activity(retry = 3, state(Ledger))]
 pub(crate) async fn reserve(ctx: ActivityContext, _item: String) -> Result<(), String> {
     effect(&ctx, "reserve").await
 }
 
-#[activity(retry = 3)]
+#[activity(retry = 3, state(Ledger))]
 pub(crate) async fn release(ctx: ActivityContext, _item: String) -> Result<(), String> {
     effect(&ctx, "release").await
 }
 
-#[activity]
+#[activity(state(Ledger))]
 pub(crate) async fn charge(ctx: ActivityContext, card: String, cents: u64) -> Result<u64, BankError> {
     if card == BAD_CARD {
         return Err(BankError::Declined);
@@ -140,17 +151,17 @@ pub(crate) async fn charge(ctx: ActivityContext, card: String, cents: u64) -> Re
     effect(&ctx, "charge").await.map(|()| cents).map_err(|_| BankError::NoAnswer)
 }
 
-#[activity(retry = 3)]
+#[activity(retry = 3, state(Ledger))]
 pub(crate) async fn refund(ctx: ActivityContext, _cents: u64) -> Result<(), String> {
     effect(&ctx, "refund").await
 }
 
-#[activity(retry = 3)]
+#[activity(retry = 3, state(Ledger))]
 pub(crate) async fn pack(ctx: ActivityContext, _item: String, parcel: u32) -> Result<(), String> {
     effect(&ctx, &format!("pack {parcel}")).await
 }
 
-#[activity(retry = 3)]
+#[activity(retry = 3, state(Ledger))]
 pub(crate) async fn hand_over(ctx: ActivityContext, _parcels: usize) -> Result<(), String> {
     effect(&ctx, "hand over").await
 }

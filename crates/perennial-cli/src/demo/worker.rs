@@ -4,7 +4,6 @@ use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::sync::Arc;
 use std::time::Duration;
 
 use perennial::Runtime;
@@ -20,18 +19,8 @@ const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Runs orders until it is killed, or the process that started it is gone.
 pub(crate) async fn run(store: &str, ledger: &Path) -> Result<(), Failure> {
-    let ledger = Arc::new(Ledger::open(ledger)?);
-    let _runtime = Runtime::open(store)
-        .register(orders::order)
-        .register(orders::shipping)
-        .register_with(orders::reserve, Arc::clone(&ledger))
-        .register_with(orders::release, Arc::clone(&ledger))
-        .register_with(orders::charge, Arc::clone(&ledger))
-        .register_with(orders::refund, Arc::clone(&ledger))
-        .register_with(orders::pack, Arc::clone(&ledger))
-        .register_with(orders::hand_over, ledger)
-        .start()
-        .await?;
+    let ledger = Ledger::open(ledger)?;
+    let _runtime = Runtime::open(store).registrations(orders::registrations()).state(ledger).start().await?;
     println!("{READY}");
     std::io::stdout().flush()?;
     let gone = tokio::task::spawn_blocking(|| std::io::stdin().read(&mut [0; 1]));

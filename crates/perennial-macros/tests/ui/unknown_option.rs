@@ -17,4 +17,19 @@ async fn nothing(_: OrchestrationContext) -> Result<(), String> {
     Ok(())
 }
 
+#[activity(state)]
+async fn stateless(_: ActivityContext) -> Result<(), String> {
+    Ok(())
+}
+
+#[orchestration(uses(3))]
+async fn numbers(_: OrchestrationContext) -> Result<(), String> {
+    Ok(())
+}
+
+#[orchestration(uses(main))]
+async fn programs(_: OrchestrationContext) -> Result<(), String> {
+    Ok(())
+}
+
 fn main() {}

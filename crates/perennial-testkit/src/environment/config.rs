@@ -1,40 +1,41 @@
 //! What a test environment was told before it began.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use perennial::ActivityHandler;
 
+use super::mocks::Planned;
 use super::script::Scripted;
 
 /// What a test environment was told before it began.
 #[derive(Clone)]
 pub(super) struct Config {
-    pub(super) real: BTreeMap<String, Arc<dyn ActivityHandler>>,
     pub(super) mocked: BTreeMap<String, Arc<dyn ActivityHandler>>,
     pub(super) takes: BTreeMap<String, Duration>,
     pub(super) script: Vec<Scripted>,
-    pub(super) patience: Duration,
+    /// What the first attempts of activities come to instead of running, in order, with how many there are of each.
+    pub(super) planned: BTreeMap<String, Vec<(u64, Planned)>>,
+    /// Real activities that wait by the virtual clock.
+    pub(super) virtual_time: BTreeSet<String>,
+    pub(super) real_time_limit: Duration,
+    pub(super) turn_limit: u64,
+    pub(super) time_limit_ms: u64,
     pub(super) replay_deadline: Duration,
-}
-
-impl Config {
-    /// The code of an activity, and whether it is the real one. A mock stands before it.
-    pub(super) fn activity(&self, name: &str) -> Option<(Arc<dyn ActivityHandler>, bool)> {
-        let mocked = self.mocked.get(name).map(|handler| (Arc::clone(handler), false));
-        mocked.or_else(|| self.real.get(name).map(|handler| (Arc::clone(handler), true)))
-    }
 }
 
 impl Default for Config {
     fn default() -> Config {
         Config {
-            real: BTreeMap::new(),
             mocked: BTreeMap::new(),
             takes: BTreeMap::new(),
             script: Vec::new(),
-            patience: Duration::from_secs(2),
+            planned: BTreeMap::new(),
+            virtual_time: BTreeSet::new(),
+            real_time_limit: Duration::from_secs(60),
+            turn_limit: 10_000,
+            time_limit_ms: 1_000 * 365 * 86_400_000,
             replay_deadline: Duration::from_secs(30),
         }
     }

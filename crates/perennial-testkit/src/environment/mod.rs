@@ -4,8 +4,11 @@ mod config;
 mod crashing;
 mod driver;
 mod failure;
+mod halt;
 mod histories;
+mod limits;
 mod mocks;
+mod registering;
 mod replaying;
 mod requests;
 mod script;
@@ -18,20 +21,15 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 use std::time::Duration;
 
+use perennial::Registrations;
 use perennial::client::{ExportedExecution, ExportedInstance};
-use perennial::typed::{
-    ActivityCode, ActivityReturn, EventContent, EventTarget, OrchestrationCode, OrchestrationTarget,
-    Register, Registration, UpdateTarget,
-};
-use perennial::{ActivityContext, ActivityHandler};
-use perennial_core::OrchestrationHandler;
+use perennial::typed::{EventContent, EventTarget, OrchestrationTarget, UpdateTarget};
 use perennial_core::store::Status;
-use perennial_core::{Ending, Handlers, NotOfType, Payload};
-use serde::Serialize;
-use serde::de::DeserializeOwned;
+use perennial_core::{Ending, NotOfType, Payload};
 
 use config::Config;
-use driver::{BEGIN_MS, Driver, Stop, Until};
+use driver::{BEGIN_MS, Driver, Until};
+use registering::ReplaceState;
 use requests::told;
 use script::{Action, Scripted, When};
 use trouble::Trouble;
@@ -39,7 +37,7 @@ use trouble::Trouble;
 pub use crashing::{CrashDifference, CrashFailure, CrashPoint, CrashReport, crash_everywhere};
 pub use failure::Failure;
 pub use histories::TestHistory;
-pub use mocks::MockTarget;
+pub use mocks::{ActivityRef, MockTarget};
 pub use replaying::{ReplayCheck, ReplayDifference};
 pub use tokens::TokenTarget;
 
@@ -47,7 +45,10 @@ pub use tokens::TokenTarget;
 ///
 /// The clock stands still while anything can happen, and then skips to whatever is due next: a flow of thirty days
 /// takes milliseconds. Every test begins at 2030-01-01T00:00:00Z, and gives the same history each time it is run.
-/// Activities are the real ones or mocks; events and updates can be scripted beforehand or sent on the way.
+///
+/// A test takes the same [`Registrations`] as the program. Activities are the real ones or
+/// [mocks](TestEnvironment::mock), and can be made to [fail](TestEnvironment::fail_times). The code of real activities runs
+/// in real time, and the virtual clock waits for it. Events and updates can be scripted beforehand or sent on the way.
 ///
 /// ```
 /// use perennial::prelude::*;
@@ -71,8 +72,13 @@ pub use tokens::TokenTarget;
 ///     Ok(receipt)
 /// }
 ///
+/// // What the program gives to its runtime, too.
+/// fn app() -> Registrations {
+///     Registrations::new().register(checkout).register(charge)
+/// }
+///
 /// let mut env = TestEnvironment::new()
-///     .register(checkout)
+///     .registrations(app())
 ///     .mock(charge, |cents| Ok(format!("receipt for {cents}")))
 ///     .raise_at(2 * DAY, APPROVED, true);
 /// assert_eq!(env.run(checkout, 500).unwrap(), "receipt for 500");
@@ -80,11 +86,14 @@ pub use tokens::TokenTarget;
 /// env.history("checkout-1").assert_activities(&["charge"]);
 /// ```
 ///
-/// Calls block until what they ask for has happened, also in an async test; the orchestrations and activities run on
-/// threads of the environment's own.
+/// Calls block until what they ask for has happened, even in an async test: orchestrations and activities run on threads
+/// of the environment's own. An environment is set up before its first start; setting it up later is a panic.
 #[must_use = "nothing runs in an environment until it is told to"]
 pub struct TestEnvironment {
-    handlers: Handlers,
+    /// What is registered; it moves into the driver with the first start.
+    registrations: Registrations,
+    /// The test's own state; it is put in place of the program's with the first start.
+    states: Vec<ReplaceState>,
     config: Config,
     trouble: Arc<Trouble>,
     driver: Option<Driver>,
@@ -133,7 +142,8 @@ impl TestEnvironment {
 
     fn with_trouble(trouble: Arc<Trouble>) -> TestEnvironment {
         TestEnvironment {
-            handlers: Handlers::default(),
+            registrations: Registrations::new(),
+            states: Vec::new(),
             config: Config::default(),
             trouble,
             driver: None,
@@ -141,87 +151,8 @@ impl TestEnvironment {
         }
     }
 
-    /// Registers a function that is marked with `#[orchestration]` or `#[activity]`.
-    pub fn register<K>(mut self, function: impl Register<K>) -> TestEnvironment {
-        match function.registration() {
-            Registration::Orchestration { name, version, handler } => {
-                self.add_orchestration(name, version, handler)
-            }
-            Registration::Activity { name, handler } => {
-                self.config.real.insert(name.to_owned(), handler);
-            }
-        }
-        self
-    }
-
-    /// Registers a function that is marked with `#[activity]`, with something that all its attempts share.
-    pub fn register_with<K, S: Send + Sync + 'static>(
-        mut self,
-        function: impl Register<K>,
-        state: S,
-    ) -> TestEnvironment {
-        match function.registration() {
-            Registration::Orchestration { name, .. } => {
-                panic!("{name:?} is an orchestration; only activities share state")
-            }
-            Registration::Activity { name, handler } => {
-                self.config.real.insert(name.to_owned(), perennial::with_state(handler, state));
-            }
-        }
-        self
-    }
-
-    /// Registers a closure with types as an orchestration under a name and a version.
-    pub fn orchestration<K>(
-        mut self,
-        name: &str,
-        version: &str,
-        code: impl OrchestrationCode<K>,
-    ) -> TestEnvironment {
-        self.add_orchestration(name, version, code.into_handler());
-        self
-    }
-
-    /// Registers a closure with types as an activity under a name.
-    pub fn activity<K>(mut self, name: &str, code: impl ActivityCode<K>) -> TestEnvironment {
-        self.config.real.insert(name.to_owned(), code.into_handler());
-        self
-    }
-
-    /// Lets a closure stand for an activity: a function marked with `#[activity]`, an
-    /// [`Activity`](perennial::typed::Activity), or a name. Several arguments come as a tuple.
-    pub fn mock<F, A, O, E, K>(
-        mut self,
-        activity: F,
-        mock: impl Fn(A) -> Result<O, E> + Send + Sync + 'static,
-    ) -> TestEnvironment
-    where
-        F: MockTarget<A, O, E, K>,
-        A: DeserializeOwned + Send + 'static,
-        O: ActivityReturn + Send + 'static,
-        E: Serialize + Send + 'static,
-    {
-        let code = move |_: ActivityContext, input: A| std::future::ready(mock(input));
-        let handler: Arc<dyn ActivityHandler> = code.into_handler();
-        self.config.mocked.insert(activity.name().into_owned(), handler);
-        self
-    }
-
-    /// Lets every attempt of an activity, real or mocked, take this long by the virtual clock. Without this, it takes
-    /// as long as it sleeps on tokio's clock, which is the same one.
-    pub fn takes(mut self, activity: &str, duration: Duration) -> TestEnvironment {
-        self.config.takes.insert(activity.to_owned(), duration);
-        self
-    }
-
-    /// How long, in real time, the clock stands still for real activities that are idle before it skips: they may be
-    /// waiting for the network. Default 2 s. Give less if a real activity waits by the virtual clock, or for ever.
-    pub fn patience(mut self, patience: Duration) -> TestEnvironment {
-        self.config.patience = patience;
-        self
-    }
-
     /// Raises an event this long after the test began, at the instance that was started last.
+    #[track_caller]
     pub fn raise_at<T: EventContent<C>, C>(self, after: Duration, event: T, content: C) -> TestEnvironment {
         let action = raise(&event, T::encode(content));
         self.script(When::AfterMs(millis(after)), None, action)
@@ -229,12 +160,14 @@ impl TestEnvironment {
 
     /// Raises an event as soon as the instance that was started last waits for it. Several for one event are raised one
     /// wait after the other.
+    #[track_caller]
     pub fn raise_when_waiting<T: EventContent<C>, C>(self, event: T, content: C) -> TestEnvironment {
         let action = raise(&event, T::encode(content));
         self.script(When::Waiting, None, action)
     }
 
     /// Raises an event as soon as an instance waits for it, for instance a sub-orchestration.
+    #[track_caller]
     pub fn raise_when_instance_waits<T: EventContent<C>, C>(
         self,
         id: impl Into<String>,
@@ -247,6 +180,7 @@ impl TestEnvironment {
 
     /// Sends an update this long after the test began, to the instance that was started last. What came of it is in
     /// [`TestEnvironment::scripted_updates`].
+    #[track_caller]
     pub fn update_at<T, I, K>(self, after: Duration, update: T, input: I) -> TestEnvironment
     where
         T: UpdateTarget<I, K>,
@@ -257,17 +191,16 @@ impl TestEnvironment {
     }
 
     /// Cancels the instance that was started last this long after the test began.
+    #[track_caller]
     pub fn cancel_at(self, after: Duration, reason: impl Into<String>) -> TestEnvironment {
         self.script(When::AfterMs(millis(after)), None, Action::Cancel { reason: reason.into() })
     }
 
+    #[track_caller]
     fn script(mut self, when: When, instance: Option<String>, action: Action) -> TestEnvironment {
+        self.refuse_when_started();
         self.config.script.push(Scripted { when, instance, action, is_done: false, sent: None });
         self
-    }
-
-    fn add_orchestration(&mut self, name: &str, version: &str, handler: Arc<dyn OrchestrationHandler>) {
-        self.handlers = std::mem::take(&mut self.handlers).with_shared(name, version, handler);
     }
 }
 
@@ -277,7 +210,7 @@ impl TestEnvironment {
     ///
     /// # Panics
     ///
-    /// If no such orchestration is registered.
+    /// If no such orchestration is registered, or something is missing that a runtime would refuse to start without.
     #[track_caller]
     pub fn run<T, I, K>(&mut self, orchestration: T, input: I) -> Result<T::Output, Failure<T::Error>>
     where
@@ -292,12 +225,7 @@ impl TestEnvironment {
     /// Lets an instance go on to its end, and gives what it returned.
     pub fn result<O, E>(&mut self, run: &TestRun<O, E>) -> Result<O, Failure<E>> {
         let id = run.id.clone();
-        let stop = self.drive(|driver| driver.drive(Until::Ended(&id)));
-        match stop {
-            Stop::Reached => {}
-            Stop::Blocked { id, report } => return Err(Failure::Blocked { id, report }),
-            Stop::Stuck { waiting_for } => return Err(Failure::Stuck { waiting_for }),
-        }
+        self.drive(|driver| driver.drive(Until::Ended(&id)))?;
         let unreadable = |error: NotOfType| Failure::Unreadable { problem: error.to_string() };
         match self.history(&id).history().ending().cloned() {
             Some(Ending::OrchestrationCompleted { output }) => (run.read_output)(output).map_err(unreadable),
@@ -319,14 +247,15 @@ impl TestEnvironment {
     ///
     /// # Panics
     ///
-    /// If an activity is to run that is neither registered nor mocked.
+    /// If an activity is to run that is neither registered nor mocked, if a real activity does not end, or if more
+    /// happens than [`TestEnvironment::turn_limit`] allows.
     #[track_caller]
     pub fn advance(&mut self, duration: Duration) {
-        let stop = self.drive(|driver| {
+        let passed = self.drive(|driver| {
             let until_ms = driver.now_ms().saturating_add(millis(duration));
             driver.drive(Until::TimeMs(until_ms))
         });
-        assert!(stop == Stop::Reached, "time cannot pass: {stop:?}");
+        told(passed.map_err(|halt| format!("time cannot pass: {halt}")));
     }
 
     /// How long the test has taken by the virtual clock.
@@ -388,10 +317,11 @@ impl TestEnvironment {
 
     /// Does something with the driver, away from the tokio runtime that the test may run in.
     fn drive<R: Send>(&mut self, work: impl FnOnce(&mut Driver) -> R + Send) -> R {
-        let (config, handlers, trouble) = (&self.config, &self.handlers, &self.trouble);
-        let driver = self
-            .driver
-            .get_or_insert_with(|| Driver::new(config.clone(), handlers.clone(), Arc::clone(trouble)));
+        self.apply_states();
+        let (config, registrations, trouble) = (&self.config, &mut self.registrations, &self.trouble);
+        let driver = self.driver.get_or_insert_with(|| {
+            Driver::new(config.clone(), std::mem::take(registrations), Arc::clone(trouble))
+        });
         std::thread::scope(|scope| scope.spawn(|| work(driver)).join())
             .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     }

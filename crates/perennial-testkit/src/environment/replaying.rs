@@ -170,10 +170,11 @@ impl TestEnvironment {
                 return check.differences.push(differ("", 0, report.into()));
             }
         };
+        let handlers = self.handlers();
         // An instance that has not begun has nothing to replay.
         for execution in executions.into_iter().filter(|execution| !execution.turns.is_empty()) {
             let number = execution.execution;
-            match replay(&self.handlers, self.config.replay_deadline, &id, execution) {
+            match replay(&handlers, self.config.replay_deadline, &id, execution) {
                 Ok(()) => check.compatible += 1,
                 Err(found) => check.differences.push(differ(&id, number, found)),
             }

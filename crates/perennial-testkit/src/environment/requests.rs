@@ -101,7 +101,7 @@ impl TestEnvironment {
         let name = update.name().into_owned();
         let payload = written(T::encode(input));
         let answer = self.drive(|driver| driver.update(id, &name, &payload));
-        let answer = told(answer.map_err(|stop| format!("{name:?} of {id:?} has no outcome: {stop:?}")));
+        let answer = told(answer.map_err(|halt| format!("{name:?} of {id:?} has no outcome: {halt}")));
         let other = |error: NotOfType| format!("{id:?} answers {name:?} with something else: {error}");
         match outcome(id, answer) {
             Ok(payload) => Ok(told(T::read_output(payload).map_err(other))),

@@ -14,7 +14,8 @@ impl TestEnvironment {
     ///
     /// # Panics
     ///
-    /// If no such orchestration is registered, or the id is taken.
+    /// If no such orchestration is registered, if the id is taken, or if something is missing that a runtime would refuse to
+    /// start without: state that an activity declares, or what an orchestration declares to use and nobody mocks.
     #[track_caller]
     pub fn start<T, I, K>(&mut self, orchestration: T, id: &str, input: I) -> TestRun<T::Output, T::Error>
     where
@@ -45,6 +46,10 @@ impl TestEnvironment {
     /// assert!(matches!(result, Err(Failure::Terminated { .. })), "{result:?}");
     /// assert_eq!(env.elapsed(), 3 * DAY);
     /// ```
+    ///
+    /// # Panics
+    ///
+    /// If something is missing that a runtime would refuse to start without.
     #[track_caller]
     pub fn start_with<T, I, K>(
         &mut self,
@@ -61,7 +66,8 @@ impl TestEnvironment {
             .map_err(|error| ClientError::Unwritable { id: id.to_owned(), problem: error.to_string() })?;
         let invalid = |source| ClientError::InvalidName { what: "instance id", name: id.to_owned(), source };
         check_name(id).map_err(invalid)?;
-        if self.handlers.latest_version(&name).is_none() {
+        self.check_registrations();
+        if self.handlers().latest_version(&name).is_none() {
             return Err(ClientError::NotRegistered { name });
         }
         self.drive(|driver| driver.start(&name, id, &input, &options))?;

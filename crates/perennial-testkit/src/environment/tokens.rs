@@ -113,6 +113,7 @@ impl TestEnvironment {
     /// env.complete_activity("order-7", approval, false);
     /// assert_eq!(env.result(&run).unwrap(), "declined");
     /// ```
+    #[track_caller]
     pub fn complete_when_waiting<T: TokenTarget<K>, K>(
         self,
         activity: T,
@@ -124,11 +125,13 @@ impl TestEnvironment {
 
     /// Fails the attempt of an activity as soon as it waits for its token, in the instance that was started last. Its retry
     /// policy says what is next.
+    #[track_caller]
     pub fn fail_when_waiting<T: TokenTarget<K>, K>(self, activity: T, error: T::Error) -> TestEnvironment {
         let said = Said::Failed(written(Payload::encode(&error)));
         self.say_when_waiting(&activity, said)
     }
 
+    #[track_caller]
     fn say_when_waiting<T: TokenTarget<K>, K>(self, activity: &T, said: Said) -> TestEnvironment {
         let activity = activity.name().into_owned();
         self.script(When::Waiting, None, Action::Say { activity, said })

@@ -17,7 +17,7 @@ struct Bank {
     charges: Mutex<BTreeSet<String>>,
 }
 
-#[activity]
+#[activity(state(Arc<Bank>))]
 async fn charge(ctx: ActivityContext, cents: u64) -> Result<u64, String> {
     let bank = ctx.state::<Arc<Bank>>();
     bank.calls.fetch_add(1, Ordering::Relaxed);
@@ -47,7 +47,8 @@ async fn payment(ctx: OrchestrationContext, cents: u64) -> Result<u64, String> {
 fn with_bank(env: TestEnvironment, bank: &Arc<Bank>) -> TestEnvironment {
     env.register(payments)
         .register(payment)
-        .register_with(charge, Arc::clone(bank))
+        .register(charge)
+        .state(Arc::clone(bank))
         .raise_when_waiting(GO, 50)
 }
 
@@ -95,7 +96,7 @@ fn g20_an_effect_that_is_not_idempotent_is_caught_at_its_activity() {
 
 #[test]
 fn g20_an_activity_that_dies_half_way_is_caught_there_and_only_there() {
-    #[activity]
+    #[activity(state(Arc<AtomicU32>))]
     async fn transfer(ctx: ActivityContext) -> Result<(), String> {
         let balance = ctx.state::<Arc<AtomicU32>>();
         // Taken from one account; if the process dies now it never arrives, and is taken again.
@@ -110,7 +111,8 @@ fn g20_an_activity_that_dies_half_way_is_caught_there_and_only_there() {
     }
     let failure = crash_everywhere(|env| {
         let balance = Arc::new(AtomicU32::new(100));
-        env.register(moving).register_with(transfer, Arc::clone(&balance)).run(moving, ()).unwrap();
+        let env = env.register(moving).register(transfer).state(Arc::clone(&balance));
+        env.virtual_time(transfer).run(moving, ()).unwrap();
         balance.load(Ordering::Relaxed)
     });
     let failure = failure.unwrap_err();
@@ -150,7 +152,7 @@ fn p_kit_an_assertion_that_fails_after_a_crash_is_reported_with_its_point() {
     let failure = crash_everywhere(|env| {
         let before = calls.load(Ordering::Relaxed);
         let bank = Arc::new(Bank::default());
-        let mut env = env.register(payment).register_with(charge, Arc::clone(&bank));
+        let mut env = env.register(payment).register(charge).state(Arc::clone(&bank));
         env.run(payment, 1).unwrap();
         calls.store(before + 1, Ordering::Relaxed);
         assert_eq!(bank.calls.load(Ordering::Relaxed), 1, "charged once");

@@ -173,7 +173,7 @@ fn p_kit_a_test_can_go_step_by_step() {
 
 #[test]
 fn g21_retries_wait_by_the_virtual_clock() {
-    #[activity]
+    #[activity(state(AtomicU32))]
     async fn flaky(ctx: ActivityContext) -> Result<u32, String> {
         let before: u32 = ctx.decode_details().unwrap_or(0);
         ctx.heartbeat(Payload::encode(&(before + 1)).unwrap());
@@ -187,7 +187,7 @@ fn g21_retries_wait_by_the_virtual_clock() {
             .retry(RetryPolicy::fixed(Duration::from_secs(3_600)).attempts(5))
             .await?)
     }
-    let mut env = TestEnvironment::new().register(persistent).register_with(flaky, AtomicU32::new(0));
+    let mut env = TestEnvironment::new().register(persistent).register(flaky).state(AtomicU32::new(0));
     assert_eq!(env.run(persistent, ()).unwrap(), 3, "details of one attempt are there for the next");
     assert_eq!(env.history("persistent-1").attempts(), [("flaky".to_owned(), 4)]);
     assert_eq!(env.elapsed(), Duration::from_secs(3 * 3_600));
@@ -203,7 +203,7 @@ fn g21_an_attempt_that_takes_too_long_by_the_virtual_clock_times_out() {
         let mut env = TestEnvironment::new()
             .register(hasty)
             .mock(charge, |_| Ok("receipt".to_owned()))
-            .takes("charge", Duration::from_secs(takes));
+            .takes(charge, Duration::from_secs(takes));
         env.run(hasty, 1)
     };
     assert_eq!(slow(29), Ok("receipt".to_owned()));
@@ -215,7 +215,7 @@ fn g21_an_attempt_that_takes_too_long_by_the_virtual_clock_times_out() {
 
 #[test]
 fn g23_an_activity_that_loses_a_race_with_time_is_told() {
-    #[activity]
+    #[activity(state(Arc<AtomicU32>))]
     async fn guard(ctx: ActivityContext) -> Result<(), String> {
         ctx.cancelled().await;
         ctx.state::<Arc<AtomicU32>>().fetch_add(1, Ordering::Relaxed);
@@ -228,10 +228,8 @@ fn g23_an_activity_that_loses_a_race_with_time_is_told() {
         Ok(timed_out)
     }
     let told = Arc::new(AtomicU32::new(0));
-    let mut env = TestEnvironment::new()
-        .register(shift)
-        .register_with(guard, Arc::clone(&told))
-        .patience(Duration::ZERO);
+    let mut env =
+        TestEnvironment::new().register(shift).register(guard).state(Arc::clone(&told)).virtual_time(guard);
     assert_eq!((env.run(shift, ()), env.elapsed()), (Ok(true), 2 * DAY));
     assert_eq!(told.load(Ordering::Relaxed), 1);
 }
@@ -332,9 +330,9 @@ async fn p_kit_works_in_an_async_test_and_orchestrations_see_no_tokio() {
     async fn sound(ctx: OrchestrationContext) -> Result<(), String> {
         Ok(ctx.schedule_activity(nap, ()).await?)
     }
-    let mut env = TestEnvironment::new().register(astray).register(sound).register(nap);
+    let mut env = TestEnvironment::new().register(astray).register(sound).register(nap).virtual_time(nap);
     assert_eq!(env.run(sound, ()), Ok(()));
-    assert_eq!(env.elapsed(), DAY, "activities sleep on the same clock");
+    assert_eq!(env.elapsed(), DAY, "the activity sleeps by the virtual clock");
     let report = env.run(astray, ()).unwrap_err().to_string();
     assert!(report.contains("orchestrations run outside of tokio"), "{report}");
 }
@@ -356,30 +354,6 @@ fn p6_a_panic_of_the_environment_names_the_line_of_the_test() {
         assert!(std::panic::catch_unwind(wrong).is_err());
         assert_eq!(FILE.take(), file!());
     }
-}
-
-/// Takes its time on a thread of its own, as a call to another service does.
-#[activity]
-async fn elsewhere(_: ActivityContext) -> Result<u32, String> {
-    let (done, wait) = tokio::sync::oneshot::channel();
-    std::thread::spawn(move || {
-        std::thread::sleep(Duration::from_millis(50));
-        done.send(7)
-    });
-    wait.await.map_err(|error| error.to_string())
-}
-
-#[test]
-fn g13_the_clock_does_not_outrun_an_activity_that_takes_real_time() {
-    #[orchestration]
-    async fn impatient(ctx: OrchestrationContext) -> Result<u32, String> {
-        let limit = Duration::from_secs(3_600);
-        let outcome = ctx.timeout(limit, ctx.schedule_activity(elsewhere, ())).await;
-        Ok(outcome.map_err(|late| late.to_string())??)
-    }
-    let mut env = TestEnvironment::new().register(impatient).register(elsewhere);
-    assert_eq!(env.run(impatient, ()), Ok(7));
-    assert!(env.elapsed() < Duration::from_secs(3_600));
 }
 
 #[activity]

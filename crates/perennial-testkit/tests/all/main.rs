@@ -14,6 +14,14 @@ mod environment;
 #[cfg(feature = "environment")]
 mod environment_asking;
 #[cfg(feature = "environment")]
+mod environment_clock;
+#[cfg(feature = "environment")]
+mod environment_limits;
+#[cfg(feature = "environment")]
+mod environment_mocks;
+#[cfg(feature = "environment")]
+mod environment_registrations;
+#[cfg(feature = "environment")]
 mod recorded_histories;
 #[cfg(feature = "environment")]
 mod replay_check;

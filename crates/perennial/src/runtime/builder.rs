@@ -14,13 +14,12 @@ use perennial_core::store::{AsyncStore, SessionRole, SpawnedStore, Store, StoreE
 use super::clock::{LocalClock, MachineClock};
 use super::driver::{Driver, Failure, Standing};
 use super::registry::Registry;
-use crate::activity::{ActivityContext, WithState};
+use crate::activity::ActivityContext;
 use crate::client::Client;
 use crate::error::{Error, StartError};
+use crate::registrations::Registrations;
 use crate::store_url::open_owner;
-use crate::typed::{
-    ActivityCode, BlockingCode, OrchestrationCode, OrchestrationContext, Register, Registration, fallback,
-};
+use crate::typed::{ActivityCode, BlockingCode, OrchestrationCode, OrchestrationContext, Register};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -119,7 +118,7 @@ impl OwnStore {
 pub struct RuntimeBuilder {
     url: String,
     options: RuntimeOptions,
-    registry: Result<Registry, StartError>,
+    registrations: Registrations,
     store: Option<OwnStore>,
     clock: Option<Arc<dyn LocalClock>>,
     role: SessionRole,
@@ -192,161 +191,47 @@ impl RuntimeBuilder {
         self
     }
 
-    /// Registers a closure or an unmarked function as an orchestration, under a name and a version. It takes the context
-    /// and up to four arguments, whose types have to be written out; payloads are given and taken as they are.
-    ///
-    /// ```
-    /// use perennial::prelude::*;
-    ///
-    /// # #[tokio::main]
-    /// # async fn main() -> perennial::Result<()> {
-    /// let runtime = Runtime::open("memory:")
-    ///     .orchestration("loud", "1.0.0", |ctx: OrchestrationContext, text: String| async move {
-    ///         ctx.schedule_activity("shout", text).await
-    ///     })
-    ///     .activity("shout", |_: ActivityContext, text: String| async move { Ok::<_, String>(text.to_uppercase()) })
-    ///     .start()
-    ///     .await?;
-    /// assert_eq!(runtime.client().start("loud", "l-1", "psst").await?.result().await?, "PSST");
-    /// # runtime.shutdown().await
-    /// # }
-    /// ```
+    /// Adds registrations, such as those that a program shares with its tests. See [`Registrations`].
+    pub fn registrations(self, registrations: Registrations) -> RuntimeBuilder {
+        self.registering(|own| own.merge(registrations))
+    }
+
+    /// Registers a function that is marked with `#[orchestration]` or `#[activity]`.
+    /// See [`Registrations::register`].
+    pub fn register<K>(self, function: impl Register<K>) -> RuntimeBuilder {
+        self.registering(|own| own.register(function))
+    }
+
+    /// Gives activities a state to share, found by its type. See [`Registrations::state`].
+    pub fn state<S: Send + Sync + 'static>(self, state: S) -> RuntimeBuilder {
+        self.registering(|own| own.state(state))
+    }
+
+    /// Registers a closure or an unmarked function as an orchestration, under a name and a version.
+    /// See [`Registrations::orchestration`].
     pub fn orchestration<K>(
         self,
         name: &str,
         version: &str,
         code: impl OrchestrationCode<K>,
     ) -> RuntimeBuilder {
-        self.add(|registry| registry.add_orchestration(name, version, code.into_handler()))
+        self.registering(|own| own.orchestration(name, version, code))
     }
 
-    /// The orchestrations that were registered, for a [`Replayer`](crate::Replayer). None if something cannot be
-    /// registered; [`start`](RuntimeBuilder::start) says what.
-    #[must_use]
-    pub fn handlers(&self) -> Handlers {
-        self.registry.as_ref().map(Registry::handlers).unwrap_or_default()
-    }
-
-    /// Registers a function that is marked with `#[orchestration]` or `#[activity]`.
-    ///
-    /// The function itself is passed; its name, and an orchestration's version, come with it. Versions of one
-    /// orchestration are registered side by side. The same name (and version) twice is an error of
-    /// [`start`](RuntimeBuilder::start).
-    ///
-    /// ```
-    /// use perennial::prelude::*;
-    ///
-    /// #[orchestration(name = "tea", version = "1.0.0")]
-    /// async fn tea(_ctx: OrchestrationContext) -> Result<String, String> {
-    ///     Ok("with milk".to_owned())
-    /// }
-    ///
-    /// #[orchestration(name = "tea", version = "2.0.0")]
-    /// async fn tea_2(_ctx: OrchestrationContext) -> Result<String, String> {
-    ///     Ok("with lemon".to_owned())
-    /// }
-    ///
-    /// # #[tokio::main]
-    /// # async fn main() -> perennial::Result<()> {
-    /// let runtime = Runtime::open("memory:").register(tea).register(tea_2).start().await?;
-    /// // New instances take the latest; those that run stay with theirs.
-    /// assert_eq!(runtime.client().start(tea, "tea-1", ()).await?.result().await?, "with lemon");
-    ///
-    /// let twice = Runtime::open("memory:").register(tea).register(tea).start().await;
-    /// assert!(twice.err().unwrap().to_string().starts_with("PER-0603"));
-    /// # runtime.shutdown().await
-    /// # }
-    /// ```
-    pub fn register<K>(self, function: impl Register<K>) -> RuntimeBuilder {
-        match function.registration() {
-            Registration::Orchestration { name, version, handler } => {
-                self.add(|registry| registry.add_orchestration(name, version, handler))
-            }
-            Registration::Activity { name, handler } => {
-                self.add(|registry| registry.add_activity(name, handler))
-            }
-        }
-    }
-
-    /// Registers a function that is marked with `#[activity]`, together with something that all its attempts share: a
-    /// pool of connections, a client of a service. They find it with [`ActivityContext::state`](crate::ActivityContext::state).
-    ///
-    /// ```
-    /// use perennial::prelude::*;
-    ///
-    /// struct Prices(Vec<u64>);
-    ///
-    /// #[activity]
-    /// async fn total(ctx: ActivityContext) -> Result<u64, String> {
-    ///     Ok(ctx.state::<Prices>().0.iter().sum())
-    /// }
-    ///
-    /// #[orchestration]
-    /// async fn bill(ctx: OrchestrationContext) -> Result<u64, String> {
-    ///     Ok(ctx.schedule_activity(total, ()).await?)
-    /// }
-    ///
-    /// # #[tokio::main]
-    /// # async fn main() -> perennial::Result<()> {
-    /// let prices = Prices(vec![2, 3]);
-    /// let runtime = Runtime::open("memory:").register(bill).register_with(total, prices).start().await?;
-    /// assert_eq!(runtime.client().start(bill, "bill-1", ()).await?.result().await?, 5);
-    /// # runtime.shutdown().await
-    /// # }
-    /// ```
-    pub fn register_with<K, S: Send + Sync + 'static>(
-        self,
-        function: impl Register<K>,
-        state: S,
-    ) -> RuntimeBuilder {
-        match function.registration() {
-            Registration::Orchestration { name, .. } => {
-                self.add(|_| Err(StartError::NoState { name: name.to_owned() }))
-            }
-            Registration::Activity { name, handler } => {
-                let handler = WithState { handler, state: Arc::new(state) };
-                self.add(|registry| registry.add_activity(name, Arc::new(handler)))
-            }
-        }
-    }
-
-    /// Registers a closure or an unmarked function as an activity under a name. It takes the context and up to four
-    /// arguments, whose types have to be written out; payloads are given and taken as they are.
+    /// Registers a closure or an unmarked function as an activity, under a name.
+    /// See [`Registrations::activity`].
     pub fn activity<K>(self, name: &str, code: impl ActivityCode<K>) -> RuntimeBuilder {
-        self.add(|registry| registry.add_activity(name, code.into_handler()))
+        self.registering(|own| own.activity(name, code))
     }
 
-    /// Registers a closure or a function that blocks its thread as an activity. It runs on tokio's pool of blocking
-    /// threads.
-    ///
-    /// Once cancelled it cannot be dropped like a future; it should look at
-    /// [`ActivityContext::is_cancelled`](crate::ActivityContext::is_cancelled) now and then.
+    /// Registers a closure or a function that blocks its thread as an activity, under a name.
+    /// See [`Registrations::blocking_activity`].
     pub fn blocking_activity<K>(self, name: &str, code: impl BlockingCode<K>) -> RuntimeBuilder {
-        self.add(|registry| registry.add_activity(name, code.into_handler()))
+        self.registering(|own| own.blocking_activity(name, code))
     }
 
-    /// Registers code for all activities whose names begin alike and are not registered themselves: a gateway or an
-    /// interpreter. The pattern is that beginning and a star, `http.*`; the longest one that covers a name counts. The code
-    /// is given the name too.
-    ///
-    /// ```
-    /// use perennial::prelude::*;
-    ///
-    /// # #[tokio::main]
-    /// # async fn main() -> perennial::Result<()> {
-    /// let runtime = Runtime::open("memory:")
-    ///     .fallback_activity("http.*", |_: ActivityContext, name: String, url: String| async move {
-    ///         Ok::<_, String>(format!("{} {url}", name["http.".len()..].to_uppercase()))
-    ///     })
-    ///     .orchestration("fetch", "1.0.0", |ctx: OrchestrationContext, url: String| async move {
-    ///         ctx.schedule_activity("http.get", url).await
-    ///     })
-    ///     .start()
-    ///     .await?;
-    /// assert_eq!(runtime.client().start("fetch", "f-1", "/tea").await?.result().await?, "GET /tea");
-    /// # runtime.shutdown().await
-    /// # }
-    /// ```
+    /// Registers code for all activities whose names begin alike and are not registered themselves.
+    /// See [`Registrations::fallback_activity`].
     pub fn fallback_activity<F, Fut, I, O, E>(self, pattern: &str, code: F) -> RuntimeBuilder
     where
         F: Fn(ActivityContext, String, I) -> Fut + Send + Sync + 'static,
@@ -355,32 +240,11 @@ impl RuntimeBuilder {
         O: Serialize + 'static,
         E: Serialize + 'static,
     {
-        self.add(|registry| registry.add_fallback_activity(pattern, fallback::activity(code)))
+        self.registering(|own| own.fallback_activity(pattern, code))
     }
 
-    /// Registers code for all orchestrations whose names begin alike and are not registered themselves, under a version.
-    /// The pattern is that beginning and a star; the longest one that covers a name counts. The code is given the name too.
-    ///
-    /// Versions are those of the pattern: a start gets the highest, and an instance stays with its own, even if its name
-    /// is registered later at other versions.
-    ///
-    /// ```
-    /// use perennial::prelude::*;
-    ///
-    /// # #[tokio::main]
-    /// # async fn main() -> perennial::Result<()> {
-    /// let runtime = Runtime::open("memory:")
-    ///     .fallback_orchestration("flow.*", "1.0.0", |_: OrchestrationContext, name: String, steps: Vec<String>| async move {
-    ///         Ok::<_, String>(format!("{name} has {} steps", steps.len()))
-    ///     })
-    ///     .start()
-    ///     .await?;
-    /// const TEA: Orchestration<Vec<String>, String> = Orchestration::named("flow.tea");
-    /// let run = runtime.client().start(TEA, "t-1", vec!["boil".to_owned(), "steep".to_owned()]).await?;
-    /// assert_eq!(run.result().await?, "flow.tea has 2 steps");
-    /// # runtime.shutdown().await
-    /// # }
-    /// ```
+    /// Registers code for all orchestrations whose names begin alike and are not registered themselves.
+    /// See [`Registrations::fallback_orchestration`].
     pub fn fallback_orchestration<F, Fut, I, O, E>(
         self,
         pattern: &str,
@@ -394,19 +258,24 @@ impl RuntimeBuilder {
         O: Serialize + 'static,
         E: Serialize + 'static,
     {
-        let handler = fallback::orchestration(code);
-        self.add(|registry| registry.add_fallback_orchestration(pattern, version, handler))
+        self.registering(|own| own.fallback_orchestration(pattern, version, code))
+    }
+
+    /// The orchestrations that were registered, for a [`Replayer`](crate::replay::Replayer).
+    /// See [`Registrations::handlers`].
+    #[must_use]
+    pub fn handlers(&self) -> Handlers {
+        self.registrations.handlers()
+    }
+
+    fn registering(mut self, add: impl FnOnce(Registrations) -> Registrations) -> RuntimeBuilder {
+        self.registrations = add(self.registrations);
+        self
     }
 
     /// Does what it is asked and nothing by itself: for a client that owns a store for a moment while no runtime does.
     pub(crate) fn for_maintenance(mut self) -> RuntimeBuilder {
         self.role = SessionRole::Maintenance;
-        self
-    }
-
-    /// Keeps the first error for the start to report.
-    fn add(mut self, add: impl FnOnce(&mut Registry) -> Result<(), StartError>) -> RuntimeBuilder {
-        self.registry = self.registry.and_then(|mut registry| add(&mut registry).map(|()| registry));
         self
     }
 
@@ -418,7 +287,7 @@ impl RuntimeBuilder {
         if !self.codecs.is_empty() {
             self.options.shard.codecs = self.codecs;
         }
-        (self.url, self.options, self.registry, self.store)
+        (self.url, self.options, self.registrations.into_registry(), self.store)
     }
 
     /// Opens the store, takes it over and goes on with everything that is unfinished in it.
@@ -436,9 +305,9 @@ impl RuntimeBuilder {
     /// # }
     /// ```
     pub async fn start(self) -> Result<Runtime, Error> {
-        let RuntimeBuilder { url, mut options, registry, store, clock, role, codecs } = self;
+        let RuntimeBuilder { url, mut options, registrations, store, clock, role, codecs } = self;
         options.lease = options.lease.max(MIN_LEASE);
-        let registry = registry?;
+        let registry = registrations.into_registry()?;
         if !codecs.is_empty() {
             options.shard.codecs = codecs;
         }
@@ -527,7 +396,7 @@ impl Runtime {
         RuntimeBuilder {
             url: url.into(),
             options: RuntimeOptions::default(),
-            registry: Ok(Registry::default()),
+            registrations: Registrations::new(),
             store: None,
             clock: None,
             role: SessionRole::Lane,

@@ -17,6 +17,9 @@ pub(crate) struct HeartbeatMonitor {
 
 struct Beats {
     last: Instant,
+    /// Whether there was a heartbeat that `last` does not yet know of. The time is taken by the watcher, whose clock need
+    /// not be that of the activity.
+    is_fresh: bool,
     /// What was reported last.
     latest: Option<Payload>,
     is_written: bool,
@@ -28,7 +31,14 @@ struct Beats {
 impl HeartbeatMonitor {
     pub(super) fn new() -> HeartbeatMonitor {
         let last = Instant::now();
-        let beats = Beats { last, latest: None, is_written: true, written: None, is_left_open: false };
+        let beats = Beats {
+            last,
+            is_fresh: false,
+            latest: None,
+            is_written: true,
+            written: None,
+            is_left_open: false,
+        };
         HeartbeatMonitor { beats: Mutex::new(beats), beaten: Notify::new() }
     }
 
@@ -40,7 +50,7 @@ impl HeartbeatMonitor {
     pub(crate) fn beat(&self, details: Payload) {
         {
             let mut beats = self.lock();
-            beats.last = Instant::now();
+            beats.is_fresh = true;
             beats.latest = Some(details);
             beats.is_written = false;
         }
@@ -75,7 +85,10 @@ impl HeartbeatMonitor {
     pub(super) async fn watch(&self, silence: Option<Duration>, mut write: impl FnMut(Payload)) {
         loop {
             let (write_at, silent_at) = {
-                let beats = self.lock();
+                let mut beats = self.lock();
+                if std::mem::take(&mut beats.is_fresh) {
+                    beats.last = Instant::now();
+                }
                 let write_at = beats.written.map_or(beats.last, |written| written + WRITE_INTERVAL);
                 let write_at = (!beats.is_written).then_some(write_at);
                 (write_at, silence.and_then(|silence| beats.last.checked_add(silence)))

@@ -20,4 +20,5 @@ pub use clock::LocalClock;
 pub(crate) use driver::Driver;
 pub(crate) use heartbeat_monitor::HeartbeatMonitor;
 pub use preflight::{Incompatible, MissingVersion, PreflightProgress, PreflightReport};
+pub(crate) use registry::Registry;
 pub use standalone_attempt::StandaloneAttempt;

@@ -11,12 +11,15 @@ use semver::Version;
 use super::builder::RuntimeOptions;
 use crate::activity::ActivityHandler;
 use crate::error::StartError;
+use crate::shared_state::{SharedState, StateType};
 use crate::store_url::system_now_ms;
+use crate::typed::{Used, UsedKind};
 
 #[derive(Default)]
 pub(crate) struct Registry {
     orchestrations: BTreeMap<String, BTreeMap<Version, Code>>,
-    activities: BTreeMap<String, Arc<dyn ActivityHandler>>,
+    activities: BTreeMap<String, RegisteredActivity>,
+    state: SharedState,
     fallback_orchestrations: BTreeMap<NamePattern, BTreeMap<Version, Code>>,
     fallback_activities: BTreeMap<NamePattern, Arc<dyn ActivityHandler>>,
 }
@@ -26,6 +29,14 @@ struct Code {
     /// As histories spell it.
     version: String,
     handler: Arc<dyn OrchestrationHandler>,
+    /// What it declares to use.
+    uses: Vec<Used>,
+}
+
+struct RegisteredActivity {
+    handler: Arc<dyn ActivityHandler>,
+    /// The types of the state that it reads.
+    state: Vec<StateType>,
 }
 
 impl Registry {
@@ -34,10 +45,11 @@ impl Registry {
         name: &str,
         version: &str,
         handler: Arc<dyn OrchestrationHandler>,
+        uses: Vec<Used>,
     ) -> Result<(), StartError> {
         check(name)?;
         let versions = self.orchestrations.entry(name.to_owned()).or_default();
-        add_version(versions, name, version, handler)
+        add_version(versions, name, version, handler, uses)
     }
 
     pub(crate) fn add_fallback_orchestration(
@@ -47,7 +59,7 @@ impl Registry {
         handler: Arc<dyn OrchestrationHandler>,
     ) -> Result<(), StartError> {
         let versions = self.fallback_orchestrations.entry(parse(pattern)?).or_default();
-        add_version(versions, pattern, version, handler)
+        add_version(versions, pattern, version, handler, Vec::new())
     }
 
     pub(crate) fn add_fallback_activity(
@@ -65,12 +77,98 @@ impl Registry {
         &mut self,
         name: &str,
         handler: Arc<dyn ActivityHandler>,
+        state: Vec<StateType>,
     ) -> Result<(), StartError> {
         check(name)?;
-        match self.activities.insert(name.to_owned(), handler) {
+        match self.activities.insert(name.to_owned(), RegisteredActivity { handler, state }) {
             Some(_) => Err(StartError::RegisteredTwice { what: format!("activity {name:?}") }),
             None => Ok(()),
         }
+    }
+
+    pub(crate) fn add_state<S: Send + Sync + 'static>(&mut self, state: S) -> Result<(), StartError> {
+        if self.state.insert(state) { Err(state_twice(std::any::type_name::<S>())) } else { Ok(()) }
+    }
+
+    pub(crate) fn replace_state<S: Send + Sync + 'static>(&mut self, state: S) {
+        self.state.insert(state);
+    }
+
+    /// Checks that what is registered has what it declares to need. Everything that is missing is named at once.
+    /// `stands_in` tells which activities something else runs in the place of.
+    pub(crate) fn check(&self, stands_in: &dyn Fn(&str) -> bool) -> Result<(), StartError> {
+        let mut missing = Vec::new();
+        for (name, versions) in &self.orchestrations {
+            for code in versions.values() {
+                let unmet = code.uses.iter().filter(|used| !self.has(used) && !stands_in(used.name));
+                missing.extend(
+                    unmet.map(|used| format!("orchestration {name:?} {} uses the {used}", code.version)),
+                );
+            }
+        }
+        if !missing.is_empty() {
+            return Err(StartError::Missing { missing });
+        }
+        let mut missing = Vec::new();
+        for (name, activity) in self.activities.iter().filter(|(name, _)| !stands_in(name)) {
+            let unmet = activity.state.iter().filter(|wanted| !self.state.has(wanted));
+            missing.extend(unmet.map(|wanted| format!("activity {name:?} needs a {}", wanted.name())));
+        }
+        if missing.is_empty() { Ok(()) } else { Err(StartError::MissingState { missing }) }
+    }
+
+    /// Checks everything, and gives activities their state once, instead of with each attempt.
+    pub(crate) fn ready(mut self) -> Result<Registry, StartError> {
+        self.check(&|_| false)?;
+        for activity in self.activities.values_mut() {
+            let declared = std::mem::take(&mut activity.state);
+            activity.handler = self.state.given_to(Arc::clone(&activity.handler), &declared);
+        }
+        Ok(self)
+    }
+
+    /// Whether something is registered that an orchestration declares to use.
+    fn has(&self, used: &Used) -> bool {
+        match used.kind {
+            UsedKind::Activity => self.has_activity(used.name),
+            UsedKind::Orchestration => self.has_orchestration(used.name),
+            UsedKind::Either => self.has_activity(used.name) || self.has_orchestration(used.name),
+        }
+    }
+
+    fn has_activity(&self, name: &str) -> bool {
+        self.activities.contains_key(name) || covering(&self.fallback_activities, name).next().is_some()
+    }
+
+    /// Adds all that another one holds.
+    pub(crate) fn merge(&mut self, other: Registry) -> Result<(), StartError> {
+        for (name, versions) in other.orchestrations {
+            for code in versions.into_values() {
+                self.add_orchestration(&name, &code.version, code.handler, code.uses)?;
+            }
+        }
+        for (name, RegisteredActivity { handler, state }) in other.activities {
+            self.add_activity(&name, handler, state)?;
+        }
+        for (pattern, versions) in other.fallback_orchestrations {
+            for code in versions.into_values() {
+                self.add_fallback_orchestration(&pattern.to_string(), &code.version, code.handler)?;
+            }
+        }
+        for (pattern, handler) in other.fallback_activities {
+            self.add_fallback_activity(&pattern.to_string(), handler)?;
+        }
+        self.state.merge(other.state).map_err(state_twice)
+    }
+
+    /// The names and patterns of orchestrations and of activities.
+    pub(crate) fn names(&self) -> (Vec<String>, Vec<String>) {
+        let orchestrations = self.orchestrations.keys().cloned();
+        let activities = self.activities.keys().cloned();
+        (
+            orchestrations.chain(self.fallback_orchestrations.keys().map(NamePattern::to_string)).collect(),
+            activities.chain(self.fallback_activities.keys().map(NamePattern::to_string)).collect(),
+        )
     }
 
     /// The orchestrations alone.
@@ -89,9 +187,12 @@ impl Registry {
         handlers
     }
 
+    /// The code of an activity, with the state that it declares.
     pub(crate) fn activity(&self, name: &str) -> Option<Arc<dyn ActivityHandler>> {
-        let own = self.activities.get(name);
-        own.or_else(|| covering(&self.fallback_activities, name).next().map(|(_, handler)| handler)).cloned()
+        match self.activities.get(name) {
+            Some(own) => Some(self.state.given_to(Arc::clone(&own.handler), &own.state)),
+            None => covering(&self.fallback_activities, name).next().map(|(_, handler)| Arc::clone(handler)),
+        }
     }
 
     /// Which activities can run here.
@@ -191,17 +292,22 @@ fn add_version(
     name: &str,
     version: &str,
     handler: Arc<dyn OrchestrationHandler>,
+    uses: Vec<Used>,
 ) -> Result<(), StartError> {
     let parsed = Version::parse(version).map_err(|problem| StartError::Version {
         name: name.to_owned(),
         version: version.to_owned(),
         problem: problem.to_string(),
     })?;
-    let code = Code { version: parsed.to_string(), handler };
+    let code = Code { version: parsed.to_string(), handler, uses };
     match versions.insert(parsed, code) {
         Some(_) => Err(StartError::RegisteredTwice { what: format!("orchestration {name:?} {version}") }),
         None => Ok(()),
     }
+}
+
+fn state_twice(name: &str) -> StartError {
+    StartError::RegisteredTwice { what: format!("state of the type {name}") }
 }
 
 /// What covers a name, the longest pattern first.

@@ -11,6 +11,9 @@ use perennial_core::{ActivityOptions, Payload};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use super::uses::Used;
+use crate::shared_state::StateType;
+
 /// What an `#[activity]` is.
 pub trait ActivityMeta: 'static {
     /// The name that it is registered under.
@@ -19,6 +22,10 @@ pub trait ActivityMeta: 'static {
     const ARGUMENTS: &'static [&'static str] = &[];
     /// How it is run where nothing else is said.
     fn options() -> ActivityOptions;
+    /// The types of the state that it reads.
+    fn state() -> Vec<StateType> {
+        Vec::new()
+    }
 }
 
 /// What an `#[orchestration]` is.
@@ -29,6 +36,10 @@ pub trait OrchestrationMeta: 'static {
     const VERSION: &'static str;
     /// The names of its arguments after the context.
     const ARGUMENTS: &'static [&'static str] = &[];
+    /// What it declares to use.
+    fn uses() -> Vec<Used> {
+        Vec::new()
+    }
 }
 
 /// The future of a marked function. Awaiting it runs the function, as a unit test does.

@@ -29,7 +29,9 @@ mod register;
 mod run;
 mod saga;
 mod targets;
+mod uses;
 
+pub use crate::shared_state::StateType;
 pub use call::{ActivityMeta, Call, OrchestrationMeta, PayloadInput, Recordable, Returned};
 #[doc(hidden)]
 pub use call::{assert_recordable, blocking};
@@ -50,6 +52,10 @@ pub use saga::Saga;
 pub use targets::{
     ActivityTarget, OrchestrationTarget, QueryHandled, QueryTarget, RunTarget, UpdateHandled, UpdateTarget,
 };
+pub(crate) use uses::UsedKind;
+#[doc(hidden)]
+pub use uses::used;
+pub use uses::{UseTarget, Used};
 
 /// Ways in which something is passed. They tell one implementation from another, and are inferred.
 pub mod by {

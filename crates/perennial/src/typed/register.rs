@@ -12,8 +12,10 @@ use serde::de::DeserializeOwned;
 use super::call::{ActivityMeta, Call, OrchestrationMeta, blocking};
 use super::context::OrchestrationContext;
 use super::later::{ActivityReturn, activity_on_payloads};
+use super::uses::Used;
 use super::{arguments, by};
 use crate::activity::{ActivityContext, ActivityHandler};
+use crate::shared_state::StateType;
 
 /// What the engine calls.
 pub(super) type Boxed = Pin<Box<dyn Future<Output = Result<Payload, Payload>> + Send>>;
@@ -42,6 +44,8 @@ pub enum Registration {
         version: &'static str,
         /// Its code.
         handler: Arc<dyn OrchestrationHandler>,
+        /// What it declares to use.
+        uses: Vec<Used>,
     },
     /// An activity.
     Activity {
@@ -49,6 +53,8 @@ pub enum Registration {
         name: &'static str,
         /// Its code.
         handler: Arc<dyn ActivityHandler>,
+        /// The types of the state that it reads.
+        state: Vec<StateType>,
     },
 }
 
@@ -197,7 +203,8 @@ macro_rules! functions {
             fn registration(self) -> Registration {
                 let code = move |ctx: ActivityContext $(, $argument: $type)*| self(ctx $(, $argument)*).into_future();
                 let handler = ActivityCode::<(by::$way, $($type,)*)>::into_handler(code);
-                Registration::Activity { name: M::NAME, handler: arguments::activity(M::ARGUMENTS, handler) }
+                let handler = arguments::activity(M::ARGUMENTS, handler);
+                Registration::Activity { name: M::NAME, handler, state: M::state() }
             }
         }
 
@@ -214,7 +221,7 @@ macro_rules! functions {
                 let code = move |ctx: OrchestrationContext $(, $argument: $type)*| self(ctx $(, $argument)*).into_future();
                 let handler = OrchestrationCode::<(by::$way, $($type,)*)>::into_handler_of(code, log_target::<Fun>());
                 let handler = arguments::orchestration(M::ARGUMENTS, handler);
-                Registration::Orchestration { name: M::NAME, version: M::VERSION, handler }
+                Registration::Orchestration { name: M::NAME, version: M::VERSION, handler, uses: M::uses() }
             }
         }
 

@@ -22,7 +22,7 @@ async fn reports(ctx: ActivityContext, text: String) -> Result<String, String> {
     }
 }
 
-#[activity]
+#[activity(state(Outbox))]
 async fn approval(ctx: ActivityContext, _: String) -> Result<Later<String>, String> {
     ctx.state::<Outbox>().send(ctx.completion_token()).map_err(|error| error.to_string())?;
     Ok(Later::Pending)
@@ -115,7 +115,7 @@ impl Home {
         let runtime = Runtime::open(self.url()).options(relaxed()).codecs(Home::codecs());
         let runtime =
             runtime.register(rich).register(child).register(listener).register(counts).register(reports);
-        runtime.register_with(approval, self.outbox.clone()).start().await.unwrap()
+        runtime.register(approval).state(self.outbox.clone()).start().await.unwrap()
     }
 
     fn guest(&self) -> Client {

@@ -97,6 +97,7 @@ const EXAMPLES: &[(&str, &str)] = &[
         "approved: receipt for 500\n\
          days: 32\n\
          forgotten: not approved\n\
+         fourth attempt: receipt for 500\n\
          survives every crash: true\n",
     ),
 ];

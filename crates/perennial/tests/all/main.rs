@@ -47,6 +47,7 @@ mod operations;
 mod paused;
 mod poison;
 mod preflight;
+mod registrations;
 mod repairs;
 mod retries;
 mod running_work;

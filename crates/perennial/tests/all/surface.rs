@@ -42,7 +42,7 @@ fn the_root_holds_what_most_programs_name_and_nothing_else() {
         Action Activity ActivityContext ActivityError Backoff ChildError Client ClientError ClosePolicy Condition \
         Delivery Either Either3 Elapsed Error ErrorCode ExternalEvent Filter FilterError InstanceKey InstancePage InstanceView Later \
         NameError NotOfType OnExisting OnTakenId Orchestration OrchestrationContext OrchestrationError Payload Prune \
-        Query Result RetryPolicy Run RunError Runtime RuntimeBuilder RuntimeOptions Saga StartError StartOptions \
+        Query Registrations Result RetryPolicy Run RunError Runtime RuntimeBuilder RuntimeOptions Saga StartError StartOptions \
         Status StoreError TimeoutKind Timestamp TimestampError Update UpdateError Why activity attribute orchestration";
     let modules = "client codec context explain history options prelude replay store typed";
     let expected: BTreeSet<String> = expected

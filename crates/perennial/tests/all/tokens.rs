@@ -13,7 +13,7 @@ use crate::support::{Place, relaxed, soon, until};
 type Outbox = UnboundedSender<String>;
 
 /// Sends its token out, and leaves the rest to whoever gets it.
-#[activity]
+#[activity(state(Outbox))]
 async fn approval(ctx: ActivityContext) -> Result<Later<u32>, String> {
     ctx.state::<Outbox>().send(ctx.completion_token()).map_err(|error| error.to_string())?;
     Ok(Later::Pending)
@@ -107,7 +107,8 @@ impl Office {
             .register(unprepared)
             .register(quick)
             .register(knows_at_once)
-            .register_with(approval, self.outbox.clone())
+            .register(approval)
+            .state(self.outbox.clone())
     }
 
     async fn open(&self) -> Runtime {

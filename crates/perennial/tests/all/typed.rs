@@ -61,7 +61,7 @@ async fn parse(_: ActivityContext, text: String) -> Result<i64, std::num::ParseI
     text.parse()
 }
 
-#[activity]
+#[activity(state(String))]
 async fn greet(ctx: ActivityContext, name: String) -> Result<String, String> {
     Ok(format!("{}, {name}!", ctx.state::<String>()))
 }
@@ -112,7 +112,8 @@ async fn runtime() -> Runtime {
         .register(answer)
         .register(length)
         .register(parse)
-        .register_with(greet, "Hello".to_owned())
+        .register(greet)
+        .state("Hello".to_owned())
         .activity(
             "shout",
             |_: ActivityContext, text: String| async move { Ok::<_, String>(text.to_uppercase()) },

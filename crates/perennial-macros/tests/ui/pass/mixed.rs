@@ -6,7 +6,7 @@ mod inner {
     use super::*;
 
     /// Documented, public, renamed.
-    #[activity(name = "greet loudly", retry = 3, timeout = "30s", tag = "gpu")]
+    #[activity(name = "greet loudly", retry = 3, timeout = "30s", tag = "gpu", state(String))]
     pub async fn greet(ctx: ActivityContext, name: String) -> Result<String, String> {
         Ok(format!("{}, {name}!", ctx.state::<String>()))
     }
@@ -17,7 +17,9 @@ mod inner {
     }
 }
 
-#[orchestration(name = "hello", version = "2.1.0")]
+const CHARGE: Activity<u64, String> = Activity::named("charge");
+
+#[orchestration(name = "hello", version = "2.1.0", uses(inner::greet, inner::parse, CHARGE, "shout", greeting))]
 async fn greeting(ctx: OrchestrationContext, name: String) -> Result<String, String> {
     let number = ctx.schedule_activity(inner::parse, "5".to_owned()).await;
     let _: Result<String, String> = ctx.schedule_activity(inner::greet, name).await.map_err(String::from);
@@ -28,7 +30,8 @@ fn main() {
     let _ = Runtime::open("memory:")
         .register(greeting)
         .register(inner::parse)
-        .register_with(inner::greet, "Hello".to_owned())
+        .register(inner::greet)
+        .state("Hello".to_owned())
         .activity("shout", |_: ActivityContext, text: String| async move { Ok::<_, String>(text) })
         .orchestration("loud", "1.0.0", |ctx: OrchestrationContext, text: String| async move {
             ctx.schedule_activity("shout", text).await

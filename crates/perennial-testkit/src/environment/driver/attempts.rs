@@ -1,0 +1,242 @@
+//! Attempts of activities: which code each of them runs, when they end, and when time may pass.
+
+use std::collections::BTreeMap;
+use std::future::pending;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use perennial::{ActivityContext, ActivityFutureBox, ActivityHandler, StandaloneAttempt};
+use perennial_core::shard::ActivityTask;
+use perennial_core::{ActivityError, EventId, InstanceKey, Payload};
+use tokio::task::JoinHandle;
+
+use super::super::halt::Halt;
+use super::super::mocks::Planned;
+use super::super::trouble::CrashPoint;
+use super::real_time::{InFlight, RealTime};
+use super::{BEGIN_MS, Driver, FOR_EVER_MS, STEPS_WITHOUT_TIME};
+
+pub(super) type Outcome = Result<Payload, ActivityError>;
+
+pub(super) struct RunningAttempt {
+    task: Arc<ActivityTask>,
+    standalone: StandaloneAttempt,
+    handle: JoinHandle<()>,
+    began_ms: u64,
+}
+
+/// The attempts of one activity that were begun, in order. One that a crash repeats is the same attempt.
+pub(super) type Begun = BTreeMap<(InstanceKey, u64, EventId, u32), u64>;
+
+impl RunningAttempt {
+    pub(super) fn is_of(&self, key: InstanceKey, event: EventId) -> bool {
+        self.task.key == key && self.task.event == event
+    }
+
+    pub(super) fn cancel(&self) {
+        self.standalone.cancel();
+    }
+
+    /// Ends the attempt where it is, as the end of its process does.
+    pub(super) fn abort(self) {
+        self.handle.abort();
+    }
+}
+
+impl Driver {
+    pub(super) fn begin_attempts(&mut self) -> Result<(), Halt> {
+        for task in self.node.take_running() {
+            let handler = self.handler_of(&task)?;
+            let words = format!("{:?} of {:?}, attempt {}", task.name, task.instance, task.attempt);
+            let trouble = self.trouble.note_activity(words);
+            let runs_twice = matches!(trouble, Some(CrashPoint::ActivityTwice(_)));
+            let (number, now_ms) = (self.next_attempt, self.node.now_ms());
+            self.next_attempt += 1;
+            *self.attempts_of.entry(task.name.clone()).or_default() += 1;
+            let tokio = self.tokio.as_ref().expect("it is taken by dropping alone");
+            let _context = tokio.enter();
+            let task = Arc::new(task);
+            let standalone =
+                StandaloneAttempt::new(Arc::clone(&handler), Arc::clone(&task), self.client.clone());
+            let forgotten =
+                runs_twice.then(|| StandaloneAttempt::new(handler, Arc::clone(&task), self.client.clone()));
+            let (attempt, sender) = (standalone.clone(), self.sender.clone());
+            let handle = tokio.spawn(InFlight::tell_wakes(Arc::clone(&self.in_flight), async move {
+                if let Some(forgotten) = forgotten {
+                    let _ = forgotten.run(now_ms).await;
+                }
+                let _ = sender.send((number, attempt.run(now_ms).await));
+            }));
+            self.attempts.insert(number, RunningAttempt { task, standalone, handle, began_ms: now_ms });
+            if matches!(trouble, Some(CrashPoint::DuringActivity(_))) {
+                self.go_on_without_time();
+                self.run_real_without_waiting()?;
+                self.go_on_without_time();
+                self.crash();
+                // Those that were about to run have died with it.
+                return Ok(());
+            }
+        }
+        Ok(())
+    }
+
+    /// What an attempt runs: what was planned for it, else the mock, else the real activity.
+    fn handler_of(&mut self, task: &ActivityTask) -> Result<Arc<dyn ActivityHandler>, Halt> {
+        let handler: Arc<dyn ActivityHandler> = match self.planned(task) {
+            Some(Planned::Failure(error)) => {
+                Arc::new(move |_: ActivityContext, _: Payload| std::future::ready(Err(error.clone())))
+            }
+            Some(Planned::Timeout) => {
+                let options = task.options.as_deref();
+                let has_timeout = task.deadline_ms.is_some()
+                    || options.is_some_and(|options| {
+                        options.attempt_timeout_ms.or(options.heartbeat_timeout_ms).is_some()
+                    });
+                if !has_timeout {
+                    let waiting_for = format!(
+                        "the activity {:?} (in {:?}), which is to time out and was scheduled without a timeout",
+                        task.name, task.instance
+                    );
+                    return Err(Halt::Stuck { waiting_for });
+                }
+                Arc::new(|_: ActivityContext, _: Payload| pending::<Result<Payload, Payload>>())
+            }
+            None => self.own_handler_of(task)?,
+        };
+        Ok(match self.config.takes.get(&task.name) {
+            Some(takes) => Arc::new(Slow { handler, takes: *takes }),
+            None => handler,
+        })
+    }
+
+    /// The mock of an activity, else the real one.
+    fn own_handler_of(&mut self, task: &ActivityTask) -> Result<Arc<dyn ActivityHandler>, Halt> {
+        if let Some(mock) = self.config.mocked.get(&task.name) {
+            return Ok(Arc::clone(mock));
+        }
+        let Some(handler) = self.registrations.activity_handler(&task.name) else {
+            let waiting_for = format!("the activity {:?}, which is neither registered nor mocked", task.name);
+            return Err(Halt::Stuck { waiting_for });
+        };
+        let is_virtual = self.config.virtual_time.contains(&task.name);
+        Ok(if is_virtual { handler } else { self.real_time().wrap(handler, task) })
+    }
+
+    /// What was planned for an attempt.
+    fn planned(&mut self, task: &ActivityTask) -> Option<Planned> {
+        let planned = self.config.planned.get(&task.name)?;
+        let begun = self.begun.entry(task.name.clone()).or_default();
+        let next = begun.len() as u64;
+        let mut place = *begun.entry((task.key, task.execution, task.event, task.attempt)).or_insert(next);
+        for (times, planned) in planned {
+            match place.checked_sub(*times) {
+                None => return Some(planned.clone()),
+                Some(rest) => place = rest,
+            }
+        }
+        None
+    }
+
+    fn real_time(&mut self) -> &mut RealTime {
+        let in_flight = &self.in_flight;
+        self.real_time.get_or_insert_with(|| RealTime::new(Arc::clone(in_flight)))
+    }
+
+    /// Lets real activities go on until one ends or the store changes. The virtual clock stands still.
+    pub(super) fn run_real(&mut self) -> Result<(), Halt> {
+        let limit = self.config.real_time_limit;
+        self.real_time().run(limit).map_err(|attempt| Halt::hanging(attempt, limit))
+    }
+
+    /// Lets real activities, and tasks that they have left behind, go as far as they come without waiting.
+    pub(super) fn run_real_without_waiting(&mut self) -> Result<(), Halt> {
+        let limit = self.config.real_time_limit;
+        let Some(real_time) = &mut self.real_time else { return Ok(()) };
+        real_time.run_without_waiting(limit).map_err(|attempt| Halt::hanging(attempt, limit))
+    }
+
+    /// Lets an attempt end, or time pass until something is due. Returns whether anything happened.
+    pub(super) fn wait(&mut self, next_ms: Option<u64>) -> bool {
+        let tokio = self.tokio.as_ref().expect("it is taken by dropping alone");
+        let due_ms = next_ms.unwrap_or(BEGIN_MS + FOR_EVER_MS / 2);
+        let due = self.origin + Duration::from_millis(due_ms - BEGIN_MS);
+        let (results, in_flight) = (&mut self.results, &self.in_flight);
+        let (ended, is_begun) = tokio.block_on(async {
+            tokio::select! {
+                biased;
+                ended = results.recv() => (ended, false),
+                // It runs in real time, and this clock has to stop.
+                () = in_flight.begun() => (None, true),
+                () = tokio::time::sleep_until(due) => (None, false),
+            }
+        });
+        let elapsed = {
+            let _context = tokio.enter();
+            self.origin.elapsed()
+        };
+        let is_told = self.is_hinted.load(Ordering::Relaxed);
+        self.node.at(BEGIN_MS + u64::try_from(elapsed.as_millis()).expect("a test is shorter than that"));
+        match ended {
+            Some(ended) => {
+                self.end_attempt(ended);
+                true
+            }
+            None => next_ms.is_some() || is_told || is_begun,
+        }
+    }
+
+    /// Lets one attempt end that needs no more time to. Returns whether there was one.
+    pub(super) fn end_ready_attempt(&mut self) -> bool {
+        let ended = self.go_on_without_time();
+        let is_one = ended.is_some();
+        ended.into_iter().for_each(|ended| self.end_attempt(ended));
+        is_one
+    }
+
+    /// Lets attempts go on until one ends, or all wait for something. What has ended is told, and not yet known.
+    fn go_on_without_time(&mut self) -> Option<(u64, Outcome)> {
+        let tokio = self.tokio.as_ref().expect("it is taken by dropping alone");
+        let results = &mut self.results;
+        tokio.block_on(async {
+            for _ in 0..STEPS_WITHOUT_TIME {
+                if let Ok(ended) = results.try_recv() {
+                    return Some(ended);
+                }
+                tokio::task::yield_now().await;
+            }
+            None
+        })
+    }
+
+    fn end_attempt(&mut self, (number, outcome): (u64, Outcome)) {
+        if let Some(attempt) = self.attempts.remove(&number) {
+            if let Some(details) = attempt.standalone.details()
+                && (outcome.is_err() || attempt.standalone.is_left_open())
+            {
+                self.node.bring_heartbeat(&attempt.task, details);
+            }
+            if outcome.is_ok() && attempt.standalone.is_left_open() {
+                let ran_ms = self.now_ms().saturating_sub(attempt.began_ms);
+                return self.node.bring_left_open(&attempt.task, ran_ms);
+            }
+            self.node.bring_result(&attempt.task, outcome);
+        }
+    }
+}
+
+/// An activity that takes its time.
+struct Slow {
+    handler: Arc<dyn ActivityHandler>,
+    takes: Duration,
+}
+
+impl ActivityHandler for Slow {
+    fn run(&self, ctx: ActivityContext, input: Payload) -> ActivityFutureBox {
+        let (handler, takes) = (Arc::clone(&self.handler), self.takes);
+        Box::pin(async move {
+            tokio::time::sleep(takes).await;
+            handler.run(ctx, input).await
+        })
+    }
+}

@@ -1,0 +1,98 @@
+//! The program's registrations in a test, and what a test puts in their place.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use perennial::prelude::*;
+use perennial_testkit::{Failure, TestEnvironment, crash_everywhere};
+
+struct Pool(&'static str);
+
+#[activity(state(Pool, Arc<AtomicU32>))]
+async fn save(ctx: ActivityContext, text: String) -> Result<String, String> {
+    ctx.state::<Arc<AtomicU32>>().fetch_add(1, Ordering::Relaxed);
+    Ok(format!("{text} in {}", ctx.state::<Pool>().0))
+}
+
+#[orchestration(uses(save))]
+async fn note(ctx: OrchestrationContext, text: String) -> Result<String, String> {
+    Ok(ctx.schedule_activity(save, text).await?)
+}
+
+fn app() -> Registrations {
+    Registrations::new()
+        .register(note)
+        .register(save)
+        .state(Pool("the real database"))
+        .state(Arc::new(AtomicU32::new(0)))
+        .fallback_activity("echo.*", |_: ActivityContext, name: String, text: String| async move {
+            Ok::<_, String>(format!("{name} {text}"))
+        })
+        .orchestration("echoes", "1.0.0", |ctx: OrchestrationContext, text: String| async move {
+            ctx.schedule_activity("echo.loud", text).await
+        })
+}
+
+#[tokio::test]
+async fn p4_runtime_and_test_environment_take_the_same_registrations() {
+    let runtime = Runtime::open("memory:").registrations(app()).start().await.unwrap();
+    let run = runtime.client().start(note, "n", "tea".to_owned()).await.unwrap();
+    let live = run.result().await.unwrap();
+    runtime.shutdown().await.unwrap();
+    let mut env = TestEnvironment::new().registrations(app());
+    assert_eq!(env.run(note, "tea".to_owned()), Ok(live));
+    assert_eq!(env.run("echoes", "tea").unwrap(), "echo.loud tea");
+}
+
+#[test]
+fn p4_a_test_replaces_state_whichever_is_given_first() {
+    let counted = Arc::new(AtomicU32::new(0));
+    let env = TestEnvironment::new().state(Pool("a fake")).registrations(app());
+    let mut env = env.state(Pool("memory")).state(Arc::clone(&counted));
+    assert_eq!(env.run(note, "tea".to_owned()).unwrap(), "tea in memory");
+    assert_eq!(counted.load(Ordering::Relaxed), 1);
+}
+
+#[test]
+fn i17_every_run_of_crash_everywhere_takes_the_registrations() {
+    let report = crash_everywhere(|env| env.registrations(app()).run(note, "tea".to_owned()));
+    assert_eq!(report.unwrap().activities, 1);
+}
+
+#[test]
+#[should_panic(expected = "PER-0625 missing state: activity \"save\" needs a ")]
+fn p4_a_test_without_declared_state_does_not_start() {
+    let env = TestEnvironment::new().register(note).register(save);
+    drop(env.state(Pool("memory")).run(note, String::new()));
+}
+
+#[test]
+#[should_panic(expected = "orchestration \"note\" 1.0.0 uses the activity \"save\"")]
+fn p4_a_test_without_what_an_orchestration_uses_does_not_start() {
+    drop(TestEnvironment::new().register(note).run(note, String::new()));
+}
+
+#[test]
+fn p4_what_is_mocked_needs_neither_registration_nor_state() {
+    let mut env = TestEnvironment::new().register(note).mock(save, |text| Ok(format!("{text}, mocked")));
+    assert_eq!(env.run(note, "tea".to_owned()).unwrap(), "tea, mocked");
+    let env = TestEnvironment::new().register(note).register(save);
+    let mut env = env.mock(save, |_| Err("no space".to_owned()));
+    assert!(
+        matches!(env.run(note, String::new()), Err(Failure::Failed(error)) if error.contains("no space"))
+    );
+}
+
+#[test]
+#[should_panic(expected = "PER-0603 registered twice: activity \"save\"")]
+fn p4_a_test_that_registers_twice_is_refused() {
+    drop(TestEnvironment::new().registrations(app()).register(save));
+}
+
+#[test]
+#[should_panic(expected = "before its first start")]
+fn p_kit_registering_after_the_first_start_is_refused() {
+    let mut env = TestEnvironment::new().registrations(app());
+    env.run(note, String::new()).unwrap();
+    drop(env.state(Pool("too late")));
+}
