@@ -78,7 +78,7 @@ fn s9_a_reader_can_change_nothing() {
     let reader = Subject::over(try_open(&place).unwrap());
     let (reply, answer) = waiting();
     reader.store().send(vec![message("a", None, "x")], reply);
-    assert!(matches!(answer_of(&answer), Err(StoreError::InUse(reason)) if reason.contains("to read it")));
+    assert!(matches!(answer_of(&answer), Err(StoreError::InUse(reason)) if reason.contains("read-only")));
     drop(reader);
     assert!(fs::read(place.path()).unwrap() == before);
 }
