@@ -49,6 +49,7 @@ mod poison;
 mod preflight;
 mod registrations;
 mod repairs;
+mod results;
 mod retries;
 mod running_work;
 mod sagas;

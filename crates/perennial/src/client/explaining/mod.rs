@@ -11,6 +11,7 @@ mod open_work;
 mod reading;
 mod stuck;
 mod text;
+mod unregistered;
 mod wait;
 
 #[cfg(test)]
