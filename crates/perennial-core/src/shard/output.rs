@@ -119,6 +119,8 @@ pub struct ActivityTask {
     pub deadline_ms: Option<u64>,
     /// The activity.
     pub name: String,
+    /// The id that the code gave it.
+    pub activity_id: Option<String>,
     /// What it is given.
     pub input: Payload,
     /// How it is to be run.

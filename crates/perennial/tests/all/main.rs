@@ -7,6 +7,7 @@ mod support;
 mod workers;
 
 mod activities;
+mod activity_ids;
 mod allowed_futures;
 mod asking;
 mod bad_input;

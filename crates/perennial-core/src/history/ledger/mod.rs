@@ -34,6 +34,8 @@ pub struct Ledger {
     /// Of what is open: the timers by due time, and how many activities.
     timers: BTreeSet<(u64, EventId)>,
     activities: usize,
+    /// Those of the open activities that have an id of their own.
+    activity_ids: BTreeMap<String, EventId>,
     /// When children were scheduled, also those that have ended, and open activities with a limit on all their time.
     scheduled_at_ms: BTreeMap<EventId, u64>,
     /// The shards of children whose id was chosen, also of those that have ended.
@@ -123,6 +125,11 @@ impl Ledger {
         let Decision::ActivityScheduled { options, .. } = self.open_decision(id)? else { return None };
         let total_ms = options.as_ref()?.total_timeout_ms?;
         self.scheduled_at_ms(id).map(|at_ms| at_ms.saturating_add(total_ms))
+    }
+
+    /// The open activity that was given an id.
+    pub fn activity_with_id(&self, id: &str) -> Option<EventId> {
+        self.activity_ids.get(id).copied()
     }
 
     /// What is open under an event id.

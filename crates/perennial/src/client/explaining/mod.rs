@@ -349,7 +349,7 @@ fn activity(
     around: &Surroundings,
     client: &Client,
 ) -> Option<WaitReason> {
-    let Decision::ActivityScheduled { name, options, .. } = &operation.decision else { return None };
+    let Decision::ActivityScheduled { name, id, options, .. } = &operation.decision else { return None };
     let (event, deadline_ms) = (operation.event, work.activity_deadline_ms(operation.event));
     let of = Around {
         nodes: &around.nodes,
@@ -360,6 +360,7 @@ fn activity(
     };
     Some(WaitReason::Activity(ActivityWait {
         name: name.clone(),
+        id: id.clone(),
         event,
         tag: options.as_ref().and_then(|options| options.tag.clone()),
         scheduled_ms: operation.at_ms,

@@ -16,6 +16,7 @@ fn ago(ms: u64) -> u64 {
 
 fn activity(attempt: u32, state: ActivityState) -> ActivityWait {
     ActivityWait {
+        id: None,
         name: "charge".to_owned(),
         event: EventId(12),
         tag: None,
