@@ -122,7 +122,10 @@ fn bars(history: &History) -> Vec<Bar> {
             };
             match &event.kind {
                 EventKind::Decision { decision, .. } => match decision {
-                    Decision::ActivityScheduled { name, .. } => open(format!("activity {name}")),
+                    Decision::ActivityScheduled { name, id: None, .. } => open(format!("activity {name}")),
+                    Decision::ActivityScheduled { name, id: Some(id), .. } => {
+                        open(format!("activity {name} {id}"));
+                    }
                     Decision::TimerCreated { due_ms } => {
                         open(format!("timer {}", span(due_ms.saturating_sub(at_ms))));
                     }
@@ -228,7 +231,12 @@ mod tests {
     }
 
     fn scheduled(name: &str) -> EventKind {
-        decided(Decision::ActivityScheduled { name: name.to_owned(), input: Payload::null(), options: None })
+        decided(Decision::ActivityScheduled {
+            name: name.to_owned(),
+            id: None,
+            input: Payload::null(),
+            options: None,
+        })
     }
 
     /// Turns at their times, with events numbered through.

@@ -313,7 +313,7 @@ fn change_field(decision: &mut Decision, field: Mutation, rng: &mut Rng) -> Opti
 fn foreign(rng: &mut Rng, fits: impl Fn(&Decision) -> bool) -> Decision {
     let (name, text) = ("foreign".to_owned(), Payload::from("foreign"));
     let foreign = [
-        Decision::ActivityScheduled { name: name.clone(), input: text.clone(), options: None },
+        Decision::ActivityScheduled { name: name.clone(), id: None, input: text.clone(), options: None },
         Decision::TimerCreated { due_ms: u64::MAX },
         Decision::ExternalSubscribed { name: name.clone() },
         Decision::SubOrchestrationScheduled {

@@ -43,6 +43,34 @@ impl ActivityContext {
         self.task.event
     }
 
+    /// The id that the orchestration gave this activity with
+    /// [`ActivityFuture::id`](crate::context::ActivityFuture::id), if it did.
+    ///
+    /// ```
+    /// use perennial::prelude::*;
+    ///
+    /// #[activity]
+    /// async fn charge(ctx: ActivityContext, cents: u64) -> Result<String, String> {
+    ///     Ok(format!("{cents} cents by {}", ctx.activity_id().unwrap_or("nobody")))
+    /// }
+    ///
+    /// #[orchestration(uses(charge))]
+    /// async fn order(ctx: OrchestrationContext) -> Result<String, String> {
+    ///     Ok(ctx.schedule_activity(charge, 500).id("charge-of-invoice-7").await?)
+    /// }
+    ///
+    /// # #[tokio::main]
+    /// # async fn main() -> perennial::Result<()> {
+    /// # let runtime = Runtime::open("memory:").register(order).register(charge).start().await?;
+    /// let run = runtime.client().start(order, "order-1", ()).await?;
+    /// assert_eq!(run.result().await?, "500 cents by charge-of-invoice-7");
+    /// # runtime.shutdown().await
+    /// # }
+    /// ```
+    pub fn activity_id(&self) -> Option<&str> {
+        self.task.activity_id.as_deref()
+    }
+
     /// 1 for the first attempt.
     pub fn attempt(&self) -> u32 {
         self.task.attempt

@@ -1,6 +1,7 @@
 //! What callers are told when something cannot be done.
 
 use std::fmt;
+use std::time::Duration;
 
 use perennial_core::store::{Skippable, Status, StoreError};
 use perennial_core::{EventId, NameError, NotOfType, PatternError, Payload};
@@ -89,8 +90,8 @@ pub enum StartError {
         /// Each activity with a type, in words.
         missing: Vec<String>,
     },
-    /// Orchestrations declare to use what is not registered.
-    #[error("{prefix}: {}; register it, or take it out of `uses(…)`", missing.join(", "), prefix = self.code().prefix())]
+    /// Something is declared to be used that is not registered: by an orchestration, or by the policy of its versions.
+    #[error("{prefix}: {}; register it, or take the declaration back", missing.join(", "), prefix = self.code().prefix())]
     Missing {
         /// Each orchestration with what it uses, in words.
         missing: Vec<String>,
@@ -371,6 +372,15 @@ pub enum ClientError {
         id: String,
         /// The error.
         error: Payload,
+    },
+    /// The instance did not end in time.
+    #[error(
+        "{prefix}: instance {id:?} did not end within {limit:?}, and goes on; `Client::explain` tells what it waits for", prefix = self.code().prefix())]
+    Elapsed {
+        /// The id.
+        id: String,
+        /// How long it was waited for.
+        limit: Duration,
     },
     /// The instance is blocked and cannot answer.
     #[error("{prefix}: instance {id:?} cannot answer until it is cured: {reason}", prefix = self.code().prefix())]

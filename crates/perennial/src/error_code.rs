@@ -66,6 +66,7 @@ impl ClientError {
             ClientError::OutcomeDeleted { .. } => ErrorCode::OutcomeDeleted,
             ClientError::Refused { .. } => ErrorCode::Refused,
             ClientError::UpdateFailed { .. } => ErrorCode::UpdateFailed,
+            ClientError::Elapsed { .. } => ErrorCode::Elapsed,
             ClientError::Blocked { .. } => ErrorCode::Blocked,
             ClientError::NotAnswered { .. } => ErrorCode::NotAnswered,
             ClientError::BadToken { .. } => ErrorCode::BadToken,

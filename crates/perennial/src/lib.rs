@@ -105,6 +105,7 @@ pub mod history {
 /// How runtimes, executions and activities behave, beyond [`RuntimeOptions`]. The defaults need no tuning.
 pub mod options {
     pub use crate::RuntimeOptions;
+    pub use crate::registrations::VersionPolicy;
     pub use perennial_core::shard::{FailurePolicy, OnFailure, ShardOptions, TokenKey};
     pub use perennial_core::{ActivityOptions, ExecutionOptions, Limits};
 }

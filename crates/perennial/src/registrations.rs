@@ -12,8 +12,19 @@ use crate::activity::{ActivityContext, ActivityHandler};
 use crate::error::StartError;
 use crate::runtime::Registry;
 use crate::typed::{
-    ActivityCode, BlockingCode, OrchestrationCode, OrchestrationContext, Register, Registration, fallback,
+    ActivityCode, BlockingCode, OrchestrationCode, OrchestrationContext, Register, Registration, RunTarget,
+    fallback,
 };
+
+/// Which version of an orchestration is used where no version is asked for. See [`Registrations::version_policy`].
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum VersionPolicy {
+    /// The highest registered version; a pre-release only if there is nothing else.
+    #[default]
+    Latest,
+    /// This version, which has to be registered.
+    Exact(String),
+}
 
 /// The orchestrations and activities of a program and the state that they share, as one value.
 ///
@@ -301,6 +312,42 @@ impl Registrations {
     {
         let handler = fallback::orchestration(code);
         self.add(|registry| registry.add_fallback_orchestration(pattern, version, handler))
+    }
+
+    /// Sets which version of an orchestration is used where no version is asked for: by starts, also of children, and by
+    /// [`continue_as_new`](OrchestrationContext::continue_as_new). Default [`VersionPolicy::Latest`].
+    ///
+    /// The version is chosen when an execution begins and recorded with it; a change of the policy does not touch
+    /// executions that have begun. A start with a version of its own
+    /// ([`StartOptions::version`](crate::StartOptions::version)) and
+    /// [`continue_as_new_versioned`](OrchestrationContext::continue_as_new_versioned) do not ask for the policy.
+    ///
+    /// ```
+    /// use perennial::options::VersionPolicy;
+    /// use perennial::prelude::*;
+    ///
+    /// #[orchestration(name = "tea", version = "1.0.0")]
+    /// async fn tea(_: OrchestrationContext) -> Result<String, String> {
+    ///     Ok("with milk".to_owned())
+    /// }
+    ///
+    /// #[orchestration(name = "tea", version = "2.0.0")]
+    /// async fn tea_2(_: OrchestrationContext) -> Result<String, String> {
+    ///     Ok("with lemon".to_owned())
+    /// }
+    ///
+    /// # #[tokio::main]
+    /// # async fn main() -> perennial::Result<()> {
+    /// // The new version is deployed, and used by those alone who ask for it.
+    /// let app = Registrations::new().register(tea).register(tea_2);
+    /// let app = app.version_policy("tea", VersionPolicy::Exact("1.0.0".to_owned()));
+    /// let runtime = Runtime::open("memory:").registrations(app).start().await?;
+    /// assert_eq!(runtime.client().start(tea, "tea-1", ()).await?.result().await?, "with milk");
+    /// # runtime.shutdown().await
+    /// # }
+    /// ```
+    pub fn version_policy<K>(self, orchestration: impl RunTarget<K>, policy: VersionPolicy) -> Registrations {
+        self.add(|registry| registry.add_version_policy(&orchestration.name(), policy))
     }
 
     /// The orchestrations alone, for a [`Replayer`](crate::replay::Replayer). Empty if there is a mistake, which

@@ -34,6 +34,7 @@ fn recoder() -> (Recoder, Arc<AtomicBool>) {
 
 fn row(details: Payload) -> TaskRow {
     let work = TaskWork {
+        activity_id: None,
         instance: "a".to_owned(),
         input: "input".into(),
         options: None,

@@ -20,6 +20,8 @@ use crate::history::{
     PayloadSource, RetryPolicy, whole_ms,
 };
 
+use crate::instance::check_name;
+
 use super::OrchestrationContext;
 use super::child_attempts::{Attempts, ChildStarted};
 use super::sent::DeliveryFuture;
@@ -28,7 +30,8 @@ impl OrchestrationContext {
     /// Schedules an activity.
     #[track_caller]
     pub fn schedule_activity(&self, name: impl Into<String>, input: impl Into<Payload>) -> ActivityFuture {
-        let decision = Decision::ActivityScheduled { name: name.into(), input: input.into(), options: None };
+        let decision =
+            Decision::ActivityScheduled { name: name.into(), id: None, input: input.into(), options: None };
         ActivityFuture::new(self.schedule("schedule_activity", OperationKind::Activity, decision))
     }
 
@@ -239,6 +242,11 @@ impl OperationFuture {
         );
     }
 
+    /// Fails the turn because of an option that cannot be set.
+    fn refuse(&self, what: String) {
+        self.ctx.call("option", Access::Act, || (), |state| Err(state.misuse(what)));
+    }
+
     /// The decoded value; a payload that does not decode fails the turn.
     pub(super) fn read<T>(
         &self,
@@ -345,6 +353,31 @@ impl<R> ActivityFuture<R> {
     pub fn tag(self, tag: impl Into<String>) -> Self {
         let tag = tag.into();
         self.option(|options| options.tag = Some(tag))
+    }
+
+    /// Gives the activity an id of your choice: 1 to 200 bytes without control characters and without `::`. Histories,
+    /// `perennial show` and the activity itself see it, so that people find "the charge of invoice 7" among a thousand.
+    ///
+    /// Two open activities of an execution cannot have the same id: scheduling the second fails the turn. The id is free
+    /// again once the first has completed, or its future has been dropped. It is unrelated to the ids of instances and to
+    /// the idempotency key, which stays what it was.
+    ///
+    /// The id is part of the decision, like the name and the input: code that is replayed has to give the same id, or none
+    /// if none is recorded. Changing it is a change of the code, for [`patched`](OrchestrationContext::patched) or a new
+    /// version.
+    pub fn id(mut self, id: impl Into<String>) -> Self {
+        let chosen = id.into();
+        match check_name(&chosen) {
+            Ok(()) => self.operation.amend(|decision| {
+                if let Decision::ActivityScheduled { id, .. } = decision {
+                    *id = Some(chosen);
+                }
+            }),
+            Err(error) => {
+                self.operation.refuse(format!("{chosen:?} cannot be the id of an activity: {error}"))
+            }
+        }
+        self
     }
 
     /// Requests that the activity stops, and keeps waiting: the future resolves once the running attempt has really

@@ -1,5 +1,7 @@
 //! Assigns event ids to the decisions of a step: new ids in live turns, the recorded ids in replays.
 
+use std::collections::BTreeSet;
+
 use crate::history::{Decision, Ending, Event, EventId, EventKind, HistoryError, Turn};
 use crate::log;
 
@@ -40,6 +42,7 @@ impl Execution {
         let mut made = state.step.drain(end);
         let bound = match ids {
             Ids::Live(events) => {
+                check_activity_ids(state, &made)?;
                 for emitted in made.drain(..) {
                     let id = EventId(state.ledger.events()).next();
                     let turn = state.ledger.turns();
@@ -79,6 +82,32 @@ impl Execution {
         };
         Err(divergence::report(&state.instance, &state.started, cursor, &did).into())
     }
+}
+
+/// Refuses an activity whose id another open one has. Replayed decisions need no check: they match a record that passed.
+///
+/// Cancels are recorded after what the step scheduled, so an id that the step itself sets free is still in the ledger.
+fn check_activity_ids(state: &ExecutionState, made: &[Emitted]) -> Result<(), TurnFailure> {
+    let mut taken = BTreeSet::new();
+    for emitted in made {
+        let Decision::ActivityScheduled { id: Some(id), .. } = &emitted.decision else { continue };
+        let is_cancelled = |event: EventId| {
+            let cancel = Decision::ActivityCancelRequested { source_event_id: event };
+            made.iter().any(|emitted| emitted.decision == cancel)
+        };
+        let is_open = state.ledger.activity_with_id(id).is_some_and(|event| !is_cancelled(event));
+        if is_open || !taken.insert(id) {
+            let place =
+                emitted.location.map(|location| format!(" (at {}:{})", location.file(), location.line()));
+            return Err(TurnFailure::Misuse {
+                what: format!(
+                    "the activity id {id:?} is that of an activity that is still open; give each its own{}",
+                    place.unwrap_or_default()
+                ),
+            });
+        }
+    }
+    Ok(())
 }
 
 /// Assigns an event id to a decision's operation.

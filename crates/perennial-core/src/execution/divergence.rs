@@ -282,6 +282,11 @@ fn differing_field(unit: &UnitId, recorded: &Decision, made: &Emitted) -> &'stat
         {
             "name"
         }
+        (Decision::ActivityScheduled { id, .. }, Decision::ActivityScheduled { id: made, .. })
+            if id != made =>
+        {
+            "id"
+        }
         (
             Decision::SubOrchestrationScheduled { version, instance, .. },
             Decision::SubOrchestrationScheduled { version: made_version, instance: made_instance, .. },

@@ -137,9 +137,14 @@ pub(crate) fn compare(recorded_unit: &UnitId, recorded: &Decision, made: &Emitte
     }
     let (same, tuned_alike) = match (recorded, &made.decision) {
         (
-            Decision::ActivityScheduled { name, input, options },
-            Decision::ActivityScheduled { name: made_name, input: made_input, options: made_options },
-        ) => (name == made_name && input == made_input, options == made_options),
+            Decision::ActivityScheduled { name, id, input, options },
+            Decision::ActivityScheduled {
+                name: made_name,
+                id: made_id,
+                input: made_input,
+                options: made_options,
+            },
+        ) => (name == made_name && id == made_id && input == made_input, options == made_options),
         (
             Decision::SubOrchestrationScheduled { name, version, instance, input, close, options },
             Decision::SubOrchestrationScheduled {

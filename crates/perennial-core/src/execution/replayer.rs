@@ -17,6 +17,8 @@ pub struct Handlers {
     by_name: BTreeMap<(String, String), Arc<dyn OrchestrationHandler>>,
     /// By the prefix of names.
     by_prefix: BTreeMap<(String, String), Arc<dyn OrchestrationHandler>>,
+    /// The versions that starts without one get, where they are not the highest.
+    start_versions: BTreeMap<String, String>,
 }
 
 impl Handlers {
@@ -56,6 +58,13 @@ impl Handlers {
         self
     }
 
+    /// Sets the version that starts of a name get if they ask for none, instead of the highest.
+    #[must_use]
+    pub fn with_start_version(mut self, name: impl Into<String>, version: impl Into<String>) -> Handlers {
+        self.start_versions.insert(name.into(), version.into());
+        self
+    }
+
     /// The code of a name at a version: its own, otherwise that of the longest matching pattern.
     pub fn get(&self, name: &str, version: &str) -> Option<Arc<dyn OrchestrationHandler>> {
         let own = self.by_name.get(&(name.to_owned(), version.to_owned()));
@@ -65,12 +74,15 @@ impl Handlers {
             .cloned()
     }
 
-    /// The highest version of a name, compared numerically; for a name without its own code, that of the longest
-    /// matching pattern.
+    /// The version that a start gets: the one that was set, otherwise the highest version of a name, compared numerically;
+    /// for a name without its own code, that of the longest matching pattern.
     pub fn latest_version(&self, name: &str) -> Option<String> {
         let of = |code: &BTreeMap<(String, String), _>, name: &str| -> Vec<String> {
             code.keys().filter(|(other, _)| other == name).map(|(_, version)| version.clone()).collect()
         };
+        if let Some(version) = self.start_versions.get(name) {
+            return Some(version.clone());
+        }
         let mut versions = of(&self.by_name, name);
         if versions.is_empty() {
             let prefixes = self.by_prefix.keys().map(|(prefix, _)| prefix);

@@ -29,6 +29,9 @@ pub enum Decision {
     ActivityScheduled {
         /// The activity's registered name.
         name: String,
+        /// The id that the code gave it, unique among the open activities of the execution.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        id: Option<String>,
         /// The input, as JSON.
         input: Payload,
         /// How it is run; `None` for the defaults.

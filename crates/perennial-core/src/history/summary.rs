@@ -84,8 +84,9 @@ impl Decision {
     fn words(&self, unit: &UnitId, width: usize) -> String {
         let name = self.name();
         let line = match self {
-            Decision::ActivityScheduled { name: activity, input, .. } => {
-                format!("{name} {} {}", quoted(width, activity), shown(width, input))
+            Decision::ActivityScheduled { name: activity, id, input, .. } => {
+                let id = id.as_ref().map_or_else(String::new, |id| format!("with id {} ", quoted(width, id)));
+                format!("{name} {} {id}{}", quoted(width, activity), shown(width, input))
             }
             Decision::ActivityCancelRequested { source_event_id }
             | Decision::ActivityStopRequested { source_event_id }

@@ -171,6 +171,7 @@ mod tests {
 
     fn task(number: u128, event: u64, attempt: u32) -> ActivityTask {
         ActivityTask {
+            activity_id: None,
             tenure: Tenure::default(),
             key: InstanceKey::new(1, number),
             instance: Arc::from("i"),

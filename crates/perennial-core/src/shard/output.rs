@@ -118,6 +118,8 @@ pub struct ActivityTask {
     pub deadline_ms: Option<u64>,
     /// The activity.
     pub name: String,
+    /// The id that the code gave it.
+    pub activity_id: Option<String>,
     /// The input, as JSON.
     pub input: Payload,
     /// How it is run.

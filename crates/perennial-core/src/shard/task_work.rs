@@ -20,6 +20,9 @@ use super::token::TokenSecret;
 pub struct TaskWork {
     /// The instance's id.
     pub instance: String,
+    /// The id that the code gave the activity.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub activity_id: Option<String>,
     /// The input of the activity.
     pub input: Payload,
     /// How it is run.
@@ -100,9 +103,18 @@ impl TaskRow {
 /// The work of an attempt that can be completed from outside, as only its owner needs it.
 pub(super) fn open_work(open: OpenEnd) -> Arc<[u8]> {
     let open = Some(Box::new(open));
-    let (instance, input) = (String::new(), Payload::null());
-    TaskWork { instance, input, options: None, deadline_ms: None, queued_ms: 0, handed_over: None, open }
-        .encode()
+    let (instance, activity_id, input) = (String::new(), None, Payload::null());
+    TaskWork {
+        instance,
+        activity_id,
+        input,
+        options: None,
+        deadline_ms: None,
+        queued_ms: 0,
+        handed_over: None,
+        open,
+    }
+    .encode()
 }
 
 impl TaskWork {
@@ -147,6 +159,7 @@ impl ActivityTask {
             past: row.past.clone(),
             deadline_ms: work.deadline_ms,
             name: row.name.clone(),
+            activity_id: work.activity_id,
             input: work.input,
             options: work.options,
             secret: work.open.map(|open| open.secret),
@@ -222,6 +235,7 @@ impl ActivityTask {
         let due_ms = queue_until_ms.into_iter().chain(self.deadline_ms).min();
         let work = TaskWork {
             instance: self.instance.to_string(),
+            activity_id: self.activity_id.clone(),
             input: self.input.clone(),
             options: self.options.clone(),
             deadline_ms: self.deadline_ms,

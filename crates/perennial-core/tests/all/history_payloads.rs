@@ -127,6 +127,7 @@ fn e3_a_recorded_mismatch_is_reported_by_replay() {
             vec![
                 begun(),
                 root(Decision::ActivityScheduled {
+                    id: None,
                     name: "count".to_owned(),
                     input: Payload::null(),
                     options: None,

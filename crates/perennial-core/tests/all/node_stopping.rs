@@ -20,6 +20,7 @@ const fn at(ms: u64) -> Moment {
 
 fn row(event: u64, interruptions: u32) -> TaskRow {
     let work = TaskWork {
+        activity_id: None,
         instance: "a".to_owned(),
         input: Payload::null(),
         options: None,

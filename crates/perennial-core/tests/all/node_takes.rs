@@ -49,6 +49,7 @@ fn limits(calls: &[(CallId, StoreCall)]) -> Vec<usize> {
 
 fn task(event: u64) -> TaskRow {
     let work = TaskWork {
+        activity_id: None,
         instance: "a".to_owned(),
         input: Payload::null(),
         options: None,

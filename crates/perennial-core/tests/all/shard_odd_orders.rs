@@ -220,6 +220,7 @@ fn g3_results_for_what_is_not_in_memory_do_nothing() {
     node.bring_turn(stray);
     node.give_up_turn(shard, tenure, other, number);
     let stray = ActivityTask {
+        activity_id: None,
         tenure,
         key: other,
         instance: "a".into(),

@@ -6,7 +6,7 @@ use std::time::Duration;
 use perennial_core::codec::is_encoded;
 use perennial_core::shard::{Request, Response};
 use perennial_core::store::{
-    InstanceRow, PageLimit, Reply, Store, StoreError, TurnRow, read_turns, read_turns_with,
+    Blocked, InstanceRow, PageLimit, Reply, Store, StoreError, TurnRow, read_turns, read_turns_with,
 };
 use perennial_core::{
     Ending, History, HistoryError, InstanceKey, Ledger, Payload, TurnFailure, check_derived_id,
@@ -32,6 +32,32 @@ impl Client {
     pub async fn result(&self, id: &str) -> Result<Payload, Error> {
         let run: Run = Run::new(self.clone(), id, None, false, Ok, Ok);
         Ok(run.result_of(None).await?)
+    }
+
+    /// Like [`result`](Client::result), but gives up after a time with [`ClientError::Elapsed`]. The instance goes on.
+    pub async fn result_within(&self, id: &str, limit: Duration) -> Result<Payload, Error> {
+        match tokio::time::timeout(limit, self.result(id)).await {
+            Ok(result) => result,
+            Err(_) => Err(ClientError::Elapsed { id: id.to_owned(), limit }.into()),
+        }
+    }
+
+    /// Like [`result`](Client::result), but returns [`ClientError::Blocked`] with the reason as soon as the instance is
+    /// blocked or paused, instead of waiting until somebody acts.
+    pub async fn result_unless_blocked(&self, id: &str) -> Result<Payload, Error> {
+        // Whoever has the id now is meant to the end.
+        let key = self.row(id).await?.key;
+        let run: Run = Run::new(self.clone(), id, Some(key), false, Ok, Ok);
+        Ok(run.result_of_unless_blocked(Some(key)).await?)
+    }
+
+    /// Waits until an instance is blocked, and returns that as an error. The reading may fail as well.
+    pub(crate) async fn until_blocked(&self, id: &str, key: Option<InstanceKey>) -> ClientError {
+        let blocked = self.look_until(|| async move { Ok(self.row_of(id, key).await?.blocked) }).await;
+        match blocked {
+            Ok(Blocked { code, reason, .. }) => ClientError::Blocked { id: id.to_owned(), code, reason },
+            Err(error) => error,
+        }
     }
 
     /// Waits for an instance to end, and tells how. One that is blocked has not ended; [`Client::status`] says so.

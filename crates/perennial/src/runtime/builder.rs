@@ -293,7 +293,13 @@ impl RuntimeBuilder {
     /// Opens the store, takes it over and goes on with everything that is unfinished in it.
     ///
     /// It has to be called within tokio, which runs the activities. What was registered twice, and a store that another
-    /// process owns (and does not give up within three seconds) are errors here.
+    /// process owns (and does not give up within three seconds) are errors here. So is what is declared and missing: state
+    /// that an activity reads (`#[activity(state(…))]`), and what an orchestration uses (`#[orchestration(uses(…))]`).
+    ///
+    /// Open instances may need code that nothing declares. Of the 500 oldest unfinished instances and of 500 tasks, the
+    /// names are compared with what live nodes have registered, and the log has a line at WARN (target `perennial::node`)
+    /// for each that is missing. Histories are not read, and it is given up after half a second, so that a large store
+    /// starts as fast as a small one. [`Client::find_stuck`] looks further.
     ///
     /// ```
     /// use perennial::prelude::*;
@@ -329,9 +335,12 @@ impl RuntimeBuilder {
             Err(_) => Some(Failure::Store(StoreError::Closed)),
         };
         match failure {
+            None if role == SessionRole::Lane => {
+                runtime.client().warn_of_unregistered().await;
+                Ok(runtime)
+            }
             None => Ok(runtime),
-            Some(Failure::Store(error)) => Err(error.into()),
-            Some(Failure::Other(reason)) => Err(StoreError::Failed(reason).into()),
+            Some(failure) => Err(failure.into()),
         }
     }
 }
@@ -414,7 +423,35 @@ impl Runtime {
         self.driver.counters()
     }
 
-    /// Why the runtime stopped by itself, if it did: its store failed, or it lost too many threads.
+    /// Waits until the runtime stops by itself, and returns why: its store failed, or it lost too many threads. Nothing
+    /// runs any more then; the next process goes on.
+    ///
+    /// ```
+    /// use perennial::prelude::*;
+    ///
+    /// # #[orchestration]
+    /// # async fn order(_: OrchestrationContext) -> Result<(), String> { Ok(()) }
+    /// # async fn serve() {}
+    /// # #[tokio::main]
+    /// # async fn main() -> perennial::Result<()> {
+    /// let runtime = Runtime::open("memory:").register(order).start().await?;
+    /// tokio::select! {
+    ///     () = serve() => {}
+    ///     error = runtime.failed() => return Err(error), // let a supervisor start the process again
+    /// }
+    /// runtime.shutdown().await
+    /// # }
+    /// ```
+    pub async fn failed(&self) -> Error {
+        let mut standing = self.driver.standing();
+        match standing.wait_for(|standing| standing.failure.is_some()).await {
+            Ok(standing) => standing.failure.clone().map_or_else(|| StoreError::Closed.into(), Error::from),
+            // The sender is in the driver, which this runtime holds.
+            Err(_) => StoreError::Closed.into(),
+        }
+    }
+
+    /// Why the runtime stopped by itself, if it did, without waiting: for a health check. See [`Runtime::failed`].
     pub fn failure(&self) -> Option<String> {
         self.driver.failure()
     }
@@ -446,13 +483,20 @@ impl Runtime {
             return Err(StoreError::Unavailable(not_done(unfinished, commits)).into());
         }
         let closed = tokio::time::timeout(CLOSING_PATIENCE, closing).await;
-        match failure {
-            Some(Failure::Store(error)) => return Err(error.into()),
-            Some(Failure::Other(reason)) => return Err(StoreError::Failed(reason).into()),
-            None => {}
+        if let Some(failure) = failure {
+            return Err(failure.into());
         }
         let late = "everything is written, but the store did not close in time".to_owned();
         closed.unwrap_or(Err(StoreError::Unavailable(late))).map_err(Error::from)
+    }
+}
+
+impl From<Failure> for Error {
+    fn from(failure: Failure) -> Error {
+        match failure {
+            Failure::Store(error) => error.into(),
+            Failure::Other(reason) => StoreError::Failed(reason).into(),
+        }
     }
 }
 

@@ -11,6 +11,7 @@ use semver::Version;
 use super::builder::RuntimeOptions;
 use crate::activity::ActivityHandler;
 use crate::error::StartError;
+use crate::registrations::VersionPolicy;
 use crate::shared_state::{SharedState, StateType};
 use crate::store_url::system_now_ms;
 use crate::typed::{Used, UsedKind};
@@ -20,6 +21,7 @@ pub(crate) struct Registry {
     orchestrations: BTreeMap<String, BTreeMap<Version, Code>>,
     activities: BTreeMap<String, RegisteredActivity>,
     state: SharedState,
+    version_policies: BTreeMap<String, VersionPolicy>,
     fallback_orchestrations: BTreeMap<NamePattern, BTreeMap<Version, Code>>,
     fallback_activities: BTreeMap<NamePattern, Arc<dyn ActivityHandler>>,
 }
@@ -94,6 +96,19 @@ impl Registry {
         self.state.insert(state);
     }
 
+    pub(crate) fn add_version_policy(&mut self, name: &str, policy: VersionPolicy) -> Result<(), StartError> {
+        check(name)?;
+        if let VersionPolicy::Exact(version) = &policy {
+            parse_version(name, version)?;
+        }
+        match self.version_policies.insert(name.to_owned(), policy) {
+            Some(_) => {
+                Err(StartError::RegisteredTwice { what: format!("version policy of orchestration {name:?}") })
+            }
+            None => Ok(()),
+        }
+    }
+
     /// Checks that what is registered has what it declares to need. Everything that is missing is named at once.
     /// `stands_in` tells which activities something else runs in the place of.
     pub(crate) fn check(&self, stands_in: &dyn Fn(&str) -> bool) -> Result<(), StartError> {
@@ -104,6 +119,15 @@ impl Registry {
                 missing.extend(
                     unmet.map(|used| format!("orchestration {name:?} {} uses the {used}", code.version)),
                 );
+            }
+        }
+        for (name, policy) in &self.version_policies {
+            match policy {
+                VersionPolicy::Exact(version) if self.handler(name, version).is_none() => {
+                    missing
+                        .push(format!("the version policy of orchestration {name:?} uses version {version}"));
+                }
+                VersionPolicy::Exact(_) | VersionPolicy::Latest => {}
             }
         }
         if !missing.is_empty() {
@@ -158,6 +182,9 @@ impl Registry {
         for (pattern, handler) in other.fallback_activities {
             self.add_fallback_activity(&pattern.to_string(), handler)?;
         }
+        for (name, policy) in other.version_policies {
+            self.add_version_policy(&name, policy)?;
+        }
         self.state.merge(other.state).map_err(state_twice)
     }
 
@@ -182,6 +209,11 @@ impl Registry {
         for (pattern, versions) in &self.fallback_orchestrations {
             for code in versions.values() {
                 handlers = handlers.with_fallback(pattern, code.version.as_str(), Arc::clone(&code.handler));
+            }
+        }
+        for name in self.version_policies.keys() {
+            if let Some(version) = self.latest(name) {
+                handlers = handlers.with_start_version(name, version);
             }
         }
         handlers
@@ -237,11 +269,22 @@ impl Registry {
         own.or_else(|| covering(&self.fallback_orchestrations, name).next().map(|(_, versions)| versions))
     }
 
-    /// The code that a start gets: the highest version by semver, and no pre-release if there is a release.
+    /// The code that a start gets: by policy, else the highest version by semver, and no pre-release if there is a release.
     fn latest_code(&self, name: &str) -> Option<&Code> {
+        if let Some(VersionPolicy::Exact(version)) = self.version_policies.get(name) {
+            return self.code(name, version);
+        }
         let versions = self.versions(name)?;
         let release = versions.iter().rev().find(|(version, _)| version.pre.is_empty());
         release.or_else(|| versions.iter().next_back()).map(|(_, code)| code)
+    }
+
+    fn code(&self, name: &str, version: &str) -> Option<&Code> {
+        // An instance that a pattern's code began stays with it when its name is registered at another version.
+        let own = self.orchestrations.get(name).and_then(|versions| code_of(versions, version));
+        own.or_else(|| {
+            covering(&self.fallback_orchestrations, name).find_map(|(_, versions)| code_of(versions, version))
+        })
     }
 
     /// Whether the code that a start would get can read its input. Code that is not here is somebody else's to ask.
@@ -265,15 +308,7 @@ impl Registry {
 
 impl HandlerSource for Registry {
     fn handler(&self, name: &str, version: &str) -> Option<Arc<dyn OrchestrationHandler>> {
-        let of = |versions: &BTreeMap<Version, Code>| {
-            // Versions are few, and are nearly always spelled as they were registered.
-            let code = versions.values().find(|code| code.version == version);
-            let code = code.or_else(|| versions.get(&Version::parse(version).ok()?))?;
-            Some(Arc::clone(&code.handler))
-        };
-        // An instance that a pattern's code began stays with it when its name is registered at another version.
-        let own = self.orchestrations.get(name).and_then(of);
-        own.or_else(|| covering(&self.fallback_orchestrations, name).find_map(|(_, versions)| of(versions)))
+        self.code(name, version).map(|code| Arc::clone(&code.handler))
     }
 
     fn latest(&self, name: &str) -> Option<String> {
@@ -294,16 +329,26 @@ fn add_version(
     handler: Arc<dyn OrchestrationHandler>,
     uses: Vec<Used>,
 ) -> Result<(), StartError> {
-    let parsed = Version::parse(version).map_err(|problem| StartError::Version {
-        name: name.to_owned(),
-        version: version.to_owned(),
-        problem: problem.to_string(),
-    })?;
+    let parsed = parse_version(name, version)?;
     let code = Code { version: parsed.to_string(), handler, uses };
     match versions.insert(parsed, code) {
         Some(_) => Err(StartError::RegisteredTwice { what: format!("orchestration {name:?} {version}") }),
         None => Ok(()),
     }
+}
+
+fn code_of<'a>(versions: &'a BTreeMap<Version, Code>, version: &str) -> Option<&'a Code> {
+    // Versions are few, and are nearly always spelled as they were registered.
+    let code = versions.values().find(|code| code.version == version);
+    code.or_else(|| versions.get(&Version::parse(version).ok()?))
+}
+
+fn parse_version(name: &str, version: &str) -> Result<Version, StartError> {
+    Version::parse(version).map_err(|problem| StartError::Version {
+        name: name.to_owned(),
+        version: version.to_owned(),
+        problem: problem.to_string(),
+    })
 }
 
 fn state_twice(name: &str) -> StartError {

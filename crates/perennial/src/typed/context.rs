@@ -281,15 +281,16 @@ impl OrchestrationContext {
         self.0.end_cancelled(output)
     }
 
-    /// Ends this execution and lets the instance go on in a next one, at the latest version, with this input. Await
-    /// the result: it never comes.
+    /// Ends this execution and lets the instance go on in a next one with this input, at the version that a start without
+    /// one gets: the latest, unless [`Registrations::version_policy`](crate::Registrations::version_policy) says otherwise.
+    /// Await the result: it never comes.
     #[track_caller]
     pub fn continue_as_new<R>(&self, input: impl Serialize) -> ContinueAsNewFuture<R> {
         let input = self.0.encode("the input of the next execution", &input);
         self.0.continue_as_new(input)
     }
 
-    /// Like [`continue_as_new`](Self::continue_as_new), at an exact version.
+    /// Like [`continue_as_new`](Self::continue_as_new), at an exact version. `ctx.info().version` is that of this execution.
     #[track_caller]
     pub fn continue_as_new_versioned<R>(
         &self,

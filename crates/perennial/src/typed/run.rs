@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::OnceLock;
+use std::time::Duration;
 
 use perennial_core::codec::is_encoded;
 use perennial_core::{Ending, InstanceKey, NotOfType, Payload};
@@ -113,17 +114,89 @@ impl<O, E> Run<O, E> {
 
     /// Waits for the instance to end, and gives what it returned.
     ///
-    /// An instance that is blocked, or wants an activity that is registered nowhere, has not ended. [`Client::status`]
-    /// says whether it is blocked, and so does the log (`tracing`); [`Client::history`] says what it waits for.
+    /// An instance that is blocked, or wants an activity that is registered nowhere, has not ended: see
+    /// [`result_unless_blocked`](Run::result_unless_blocked) and [`result_within`](Run::result_within).
+    /// [`Client::explain`] says what an instance waits for.
     pub async fn result(&self) -> Result<O, RunError<E>> {
-        let key = match self.key.get() {
-            Some(key) => *key,
+        let key = self.key().await?;
+        self.result_of(Some(key)).await
+    }
+
+    /// Like [`result`](Run::result), but gives up after a time with [`ClientError::Elapsed`]. The instance goes on.
+    ///
+    /// ```
+    /// use perennial::prelude::*;
+    ///
+    /// #[orchestration]
+    /// async fn nap(ctx: OrchestrationContext, ms: u64) -> Result<String, String> {
+    ///     ctx.schedule_timer(Duration::from_millis(ms)).await;
+    ///     Ok("rested".to_owned())
+    /// }
+    ///
+    /// # #[tokio::main]
+    /// # async fn main() -> perennial::Result<()> {
+    /// # let runtime = Runtime::open("memory:").register(nap).start().await?;
+    /// let run = runtime.client().start(nap, "nap-1", 200).await?;
+    /// let early = run.result_within(Duration::from_millis(1)).await;
+    /// assert!(matches!(early, Err(RunError::Client(ClientError::Elapsed { .. }))));
+    /// assert_eq!(run.result_within(Duration::from_secs(60)).await?, "rested");
+    /// # runtime.shutdown().await
+    /// # }
+    /// ```
+    pub async fn result_within(&self, limit: Duration) -> Result<O, RunError<E>> {
+        match tokio::time::timeout(limit, self.result()).await {
+            Ok(result) => result,
+            Err(_) => Err(ClientError::Elapsed { id: self.id.clone(), limit }.into()),
+        }
+    }
+
+    /// Like [`result`](Run::result), but returns [`ClientError::Blocked`] with the reason as soon as the instance is
+    /// blocked or paused, instead of waiting until somebody acts.
+    ///
+    /// ```
+    /// use perennial::prelude::*;
+    ///
+    /// #[orchestration]
+    /// async fn broken(_: OrchestrationContext) -> Result<(), String> {
+    ///     panic!("not written yet")
+    /// }
+    ///
+    /// # #[tokio::main]
+    /// # async fn main() -> perennial::Result<()> {
+    /// # let runtime = Runtime::open("memory:").register(broken).start().await?;
+    /// let run = runtime.client().start(broken, "broken-1", ()).await?;
+    /// match run.result_unless_blocked().await {
+    ///     Err(RunError::Client(ClientError::Blocked { code, reason, .. })) => {
+    ///         assert_eq!(code, "PER-0201");
+    ///         assert!(reason.contains("not written yet"));
+    ///     }
+    ///     other => panic!("{other:?}"),
+    /// }
+    /// # runtime.shutdown().await
+    /// # }
+    /// ```
+    pub async fn result_unless_blocked(&self) -> Result<O, RunError<E>> {
+        let key = self.key().await?;
+        self.result_of_unless_blocked(Some(key)).await
+    }
+
+    async fn key(&self) -> Result<InstanceKey, ClientError> {
+        match self.key.get() {
+            Some(key) => Ok(*key),
             None => {
                 let found = self.client.row(&self.id).await?.key;
-                *self.key.get_or_init(|| found)
+                Ok(*self.key.get_or_init(|| found))
             }
-        };
-        self.result_of(Some(key)).await
+        }
+    }
+
+    pub(crate) async fn result_of_unless_blocked(&self, key: Option<InstanceKey>) -> Result<O, RunError<E>> {
+        tokio::select! {
+            // An instance that has ended is told as such, whatever blocked it before.
+            biased;
+            result = self.result_of(key) => result,
+            blocked = self.client.until_blocked(&self.id, key) => Err(blocked.into()),
+        }
     }
 
     /// What the instance with a key returned, or without one whichever instance has the id now.

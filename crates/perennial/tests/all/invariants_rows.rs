@@ -136,8 +136,12 @@ fn i18_what_was_deleted_and_is_there_is_noticed() {
 fn i6_an_error_of_an_activity_that_never_ran_is_noticed_and_a_timeout_is_none() {
     let failed = |error: ActivityError| {
         let begin = EventKind::Started(Box::new(started("caller")));
-        let call =
-            Decision::ActivityScheduled { name: "a".to_owned(), input: Payload::null(), options: None };
+        let call = Decision::ActivityScheduled {
+            name: "a".to_owned(),
+            id: None,
+            input: Payload::null(),
+            options: None,
+        };
         let job = Job::ActivityFailed {
             source_event_id: EventId(2),
             error,

@@ -16,7 +16,12 @@ use crate::hand_made::{decided, instance, numbers, send, snapshot, started, turn
 const CALL: EventId = EventId(2);
 
 fn call() -> EventKind {
-    decided(Decision::ActivityScheduled { name: "work".to_owned(), input: Payload::null(), options: None })
+    decided(Decision::ActivityScheduled {
+        name: "work".to_owned(),
+        id: None,
+        input: Payload::null(),
+        options: None,
+    })
 }
 
 /// An instance that waits for one activity.

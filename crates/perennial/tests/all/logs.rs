@@ -124,3 +124,46 @@ async fn e19_lines_of_a_closure_have_the_module_that_it_is_written_in() {
     assert_eq!((line.level, line.target.as_str()), (Level::ERROR, module_path!()));
     assert!(line.file.as_deref().is_some_and(|file| file.ends_with("logs.rs")), "{line:#?}");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn p4_a_start_warns_of_what_open_instances_need_and_nobody_has_registered() {
+    log();
+    let place = Place::new();
+    let runtime = Runtime::open(place.url())
+        .orchestration("logs-orphan", "1.0.0", |ctx: OrchestrationContext| async move {
+            ctx.schedule_activity("logs-forgotten", "x").await
+        })
+        .start()
+        .await
+        .unwrap();
+    let client = runtime.client();
+    client.start("logs-orphan", "logs-orphan-1", ()).await.unwrap();
+    client.start("logs-orphan", "logs-orphan-2", ()).await.unwrap();
+    // Nobody can run the activity, so that it waits as a row of the store.
+    let is_queued = async {
+        while client.find_stuck().await.unwrap().findings.iter().map(|finding| finding.count).sum::<usize>()
+            < 2
+        {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    };
+    soon(is_queued).await;
+    runtime.shutdown().await.unwrap();
+    let about_registrations = || {
+        let is_meant = |line: &Line| line.message.ends_with("is registered on no live node");
+        log().lines().into_iter().filter(is_meant).collect::<Vec<_>>()
+    };
+    assert_eq!(about_registrations().len(), 0, "the store was empty");
+
+    // The next deployment has forgotten the orchestration as well.
+    Runtime::open(place.url()).start().await.unwrap().shutdown().await.unwrap();
+    let lines = about_registrations();
+    let orchestration =
+        lines.iter().find(|line| line.field("orchestration") == Some("logs-orphan")).expect("it is missing");
+    assert_eq!((orchestration.level, orchestration.target.as_str()), (Level::WARN, "perennial::node"));
+    assert_eq!((orchestration.field("version"), orchestration.field("count")), (Some("1.0.0"), Some("2")));
+    let activity =
+        lines.iter().find(|line| line.field("activity") == Some("logs-forgotten")).expect("it is missing");
+    assert_eq!((activity.level, activity.field("count")), (Level::WARN, Some("2")));
+    assert_eq!(lines.len(), 2, "{lines:#?}");
+}

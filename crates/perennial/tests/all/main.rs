@@ -7,6 +7,7 @@ mod support;
 mod workers;
 
 mod activities;
+mod activity_ids;
 mod allowed_futures;
 mod asking;
 mod bad_input;
@@ -49,6 +50,7 @@ mod poison;
 mod preflight;
 mod registrations;
 mod repairs;
+mod results;
 mod retries;
 mod running_work;
 mod sagas;

@@ -151,7 +151,7 @@ async fn p4_a_start_without_what_orchestrations_use_names_all_of_it() {
         error,
         "PER-0608 not registered: orchestration \"far\" 1.0.0 uses the activity \"ship\", orchestration \"far\" 1.0.0 uses \
          the activity or orchestration \"by.name\", orchestration \"report\" 1.2.0 uses the activity \"mail\"; register it, \
-         or take it out of `uses(…)`"
+         or take the declaration back"
     );
     let error = refused(pair()).await;
     assert!(error.contains("uses the orchestration \"report\""), "{error}");
@@ -163,4 +163,61 @@ async fn p4_a_start_without_what_orchestrations_use_names_all_of_it() {
             Ok::<_, String>(())
         });
     Runtime::open("memory:").registrations(patterns).start().await.unwrap().shutdown().await.unwrap();
+}
+
+/// Says its version, after it has continued as new as often as it is told.
+async fn says_version(ctx: OrchestrationContext, times: u32) -> Result<String, String> {
+    match times {
+        0 => Ok(ctx.info().version),
+        _ => ctx.continue_as_new(times - 1).await,
+    }
+}
+
+fn versions() -> Registrations {
+    Registrations::new()
+        .orchestration("flow", "1.0.0", says_version)
+        .orchestration("flow", "2.0.0", says_version)
+        .orchestration("parent", "1.0.0", |ctx: OrchestrationContext| async move {
+            ctx.schedule_sub_orchestration(FLOW, 1).await.map_err(String::from)
+        })
+}
+
+const FLOW: Orchestration<u32, String> = Orchestration::named("flow");
+
+/// The versions that a start, an execution after continue-as-new and a child get.
+async fn versions_with(registrations: Registrations) -> Vec<String> {
+    let runtime = Runtime::open("memory:").registrations(registrations).start().await.unwrap();
+    let client = runtime.client();
+    let mut versions = Vec::new();
+    for times in [0, 2] {
+        let run = client.start(FLOW, &format!("flow-{times}"), times).await.unwrap();
+        versions.push(run.result().await.unwrap());
+    }
+    versions.push(client.start("parent", "parent-1", ()).await.unwrap().result().await.unwrap().to_text());
+    let asked = StartOptions::default().version("2.0.0");
+    let run = client.start_with(FLOW, "asked-1", 0, asked).await.unwrap();
+    versions.push(run.result().await.unwrap());
+    runtime.shutdown().await.unwrap();
+    versions
+}
+
+#[tokio::test]
+async fn g27_a_policy_decides_the_version_where_none_is_asked_for() {
+    use perennial::options::VersionPolicy;
+    let exact = |version: &str| VersionPolicy::Exact(version.to_owned());
+    assert_eq!(versions_with(versions()).await, ["2.0.0", "2.0.0", "2.0.0", "2.0.0"]);
+    let latest = versions().version_policy("flow", VersionPolicy::Latest);
+    assert_eq!(versions_with(latest).await, ["2.0.0", "2.0.0", "2.0.0", "2.0.0"]);
+    let first = versions().version_policy(FLOW, exact("1.0.0"));
+    assert_eq!(first.handlers().latest_version("flow").as_deref(), Some("1.0.0"));
+    // Who asks for a version gets it.
+    assert_eq!(versions_with(first).await, ["1.0.0", "1.0.0", "1.0.0", "2.0.0"]);
+
+    let error = refused(versions().version_policy("flow", exact("3.0.0"))).await;
+    let expected = "PER-0608 not registered: the version policy of orchestration \"flow\" uses version 3.0.0";
+    assert!(error.starts_with(expected), "{error}");
+    let error = refused(versions().version_policy("flow", exact("newest"))).await;
+    assert!(error.starts_with("PER-0619 bad version"), "{error}");
+    let twice = versions().version_policy("flow", exact("1.0.0")).version_policy("flow", exact("2.0.0"));
+    assert!(refused(twice).await.starts_with("PER-0603 registered twice: version policy"));
 }

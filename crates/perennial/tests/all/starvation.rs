@@ -121,12 +121,7 @@ async fn g29_turns_that_do_not_end_stop_a_node_once_and_not_the_next() {
     };
     soon(all_known).await;
     start_deaf(&place, MAX_LOST..MAX_LOST + 1).await;
-    let stopped = async {
-        while first.failure().is_none() {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    };
-    soon(stopped).await;
+    soon(first.failed()).await;
     drop((client, first));
     // The last one's loss may not have been written by then, and it is lost in the next process; all others are known.
     let before = deaf.entered.swap(0, Ordering::SeqCst);

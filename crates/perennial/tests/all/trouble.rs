@@ -241,12 +241,8 @@ async fn g29_a_node_that_loses_too_many_threads_stops_and_says_so() {
             Err(error) => assert!(matches!(error, ClientError::Unknown { .. }), "{error:?}"),
         }
     }
-    soon(async {
-        while runtime.failure().is_none() {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    })
-    .await;
+    let failed = soon(runtime.failed()).await;
+    assert!(failed.to_string().contains(reason), "{failed}");
     assert_eq!(runtime.failure().as_deref(), Some(reason));
     let refused = client.start("deaf", "c", Payload::null()).await;
     assert_eq!(refused, Err(ClientError::Stopped { reason: reason.to_owned() }));

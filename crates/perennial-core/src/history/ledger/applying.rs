@@ -251,8 +251,11 @@ impl Ledger {
             Decision::TimerCreated { due_ms } => {
                 self.timers.insert((*due_ms, id));
             }
-            Decision::ActivityScheduled { options, .. } => {
+            Decision::ActivityScheduled { id: chosen, options, .. } => {
                 self.activities += 1;
+                if let Some(chosen) = chosen {
+                    self.activity_ids.insert(chosen.clone(), id);
+                }
                 if options.as_ref().is_some_and(|options| options.total_timeout_ms.is_some()) {
                     self.scheduled_at_ms.insert(id, self.last_at_ms.max(self.reset_at_ms));
                 }
@@ -276,8 +279,12 @@ impl Ledger {
             Some(Decision::TimerCreated { due_ms }) => {
                 self.timers.remove(&(due_ms, id));
             }
-            Some(Decision::ActivityScheduled { .. }) => {
+            Some(Decision::ActivityScheduled { id: chosen, .. }) => {
                 self.activities -= 1;
+                // A later one of the same step may have the id by now.
+                if let Some(chosen) = chosen.filter(|chosen| self.activity_ids.get(chosen) == Some(&id)) {
+                    self.activity_ids.remove(&chosen);
+                }
                 self.scheduled_at_ms.remove(&id);
                 self.stopping.remove(&id);
             }

@@ -34,6 +34,8 @@ pub struct Ledger {
     /// Among the open operations: the timers by due time, and the number of activities.
     timers: BTreeSet<(u64, EventId)>,
     activities: usize,
+    /// The open activities that have an id of their own.
+    activity_ids: BTreeMap<String, EventId>,
     /// When children were scheduled, including those that have ended, and open activities with a total timeout.
     scheduled_at_ms: BTreeMap<EventId, u64>,
     /// The shards of children whose id was chosen by the caller, including those that have ended.
@@ -124,6 +126,11 @@ impl Ledger {
         let Decision::ActivityScheduled { options, .. } = self.open_decision(id)? else { return None };
         let total_ms = options.as_ref()?.total_timeout_ms?;
         self.scheduled_at_ms(id).map(|at_ms| at_ms.saturating_add(total_ms))
+    }
+
+    /// The open activity that was given an id.
+    pub fn activity_with_id(&self, id: &str) -> Option<EventId> {
+        self.activity_ids.get(id).copied()
     }
 
     /// The open operation with this event id.

@@ -93,7 +93,7 @@ impl Instance {
         (execution, ledger): (u64, &Ledger),
         event: EventId,
     ) -> Option<ActivityTask> {
-        let Decision::ActivityScheduled { name, input, options } = ledger.open_decision(event)? else {
+        let Decision::ActivityScheduled { name, id, input, options } = ledger.open_decision(event)? else {
             return None;
         };
         Some(ActivityTask {
@@ -110,6 +110,7 @@ impl Instance {
             past: Trail::default(),
             deadline_ms: ledger.activity_deadline_ms(event),
             name: name.clone(),
+            activity_id: id.clone(),
             input: input.clone(),
             options: options.clone(),
             secret: None,

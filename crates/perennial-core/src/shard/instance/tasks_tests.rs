@@ -80,6 +80,7 @@ fn g13_the_next_due_time_follows_every_change_of_a_row() {
 fn g21_deadlines_of_loaded_rows_are_learned_from_the_history() {
     let options = ActivityOptions { total_timeout_ms: Some(50), ..ActivityOptions::default() };
     let scheduled = Decision::ActivityScheduled {
+        id: None,
         name: "a".to_owned(),
         input: Payload::null(),
         options: Some(Box::new(options)),

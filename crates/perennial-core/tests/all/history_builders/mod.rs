@@ -54,8 +54,8 @@ pub(crate) fn completed() -> EventKind {
 }
 
 pub(crate) fn activity(name: &str) -> Decision {
-    let (name, input, options) = (name.to_owned(), Payload::null(), None);
-    Decision::ActivityScheduled { name, input, options }
+    let (name, id, input, options) = (name.to_owned(), None, Payload::null(), None);
+    Decision::ActivityScheduled { name, id, input, options }
 }
 
 pub(crate) fn timer(due_ms: u64) -> Decision {
@@ -263,6 +263,7 @@ pub(crate) fn every_decision() -> Vec<Decision> {
         },
     ];
     let scheduled = |backoff| Decision::ActivityScheduled {
+        id: None,
         name: "charge".to_owned(),
         input: json("\"card\""),
         options: Some(Box::new(ActivityOptions {

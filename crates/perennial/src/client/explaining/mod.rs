@@ -11,6 +11,7 @@ mod open_work;
 mod reading;
 mod stuck;
 mod text;
+mod unregistered;
 mod wait;
 
 #[cfg(test)]
@@ -344,12 +345,13 @@ fn activity(
     around: &Surroundings,
     client: &Client,
 ) -> Option<WaitReason> {
-    let Decision::ActivityScheduled { name, options, .. } = &operation.decision else { return None };
+    let Decision::ActivityScheduled { name, id, options, .. } = &operation.decision else { return None };
     let (event, deadline) = (operation.event, work.activity_deadline(operation.event));
     let of =
         Around { nodes: &around.nodes, ownership, codecs: &client.codecs, scheduled: operation.at, deadline };
     Some(WaitReason::Activity(ActivityWait {
         name: name.clone(),
+        id: id.clone(),
         event,
         tag: options.as_ref().and_then(|options| options.tag.clone()),
         scheduled: operation.at,

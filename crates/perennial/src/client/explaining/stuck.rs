@@ -235,6 +235,8 @@ fn stuck_task(task: &TaskRow, nodes: &Nodes, groups: &mut BTreeMap<(FindingKind,
     };
     let activity = ActivityWait {
         name: task.name.clone(),
+        // Rows are grouped by name; only histories tell ids.
+        id: None,
         event: task.id.event,
         tag: task.tag.clone(),
         scheduled: Timestamp::from_millis(task.since_ms.unwrap_or_default()),

@@ -140,9 +140,10 @@ fn short_state(activity: &ActivityWait, now: Timestamp) -> String {
 }
 
 fn activity_line(activity: &ActivityWait, now: Timestamp) -> String {
-    let ActivityWait { name, event, tag, attempt, .. } = activity;
+    let ActivityWait { name, id, event, tag, attempt, .. } = activity;
+    let id = id.as_ref().map_or_else(String::new, |id| format!(" with id `{id}`"));
     let tag = tag.as_ref().map_or_else(String::new, |tag| format!(" with tag `{tag}`"));
-    let mut line = format!("activity `{name}`{tag} (event {event}): ");
+    let mut line = format!("activity `{name}`{id}{tag} (event {event}): ");
     line += &match &activity.state {
         ActivityState::WithOwner { node, since } => {
             let age = age(*since, now);

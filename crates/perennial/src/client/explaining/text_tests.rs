@@ -22,6 +22,7 @@ fn later(ms: u64) -> Timestamp {
 
 fn activity(attempt: u32, state: ActivityState) -> ActivityWait {
     ActivityWait {
+        id: None,
         name: "charge".to_owned(),
         event: EventId(12),
         tag: None,

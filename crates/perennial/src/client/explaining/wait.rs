@@ -288,6 +288,9 @@ impl WaitReason {
 pub struct ActivityWait {
     /// The activity's registered name.
     pub name: String,
+    /// The id that the code gave it, if any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub id: Option<String>,
     /// The event id of its schedule.
     pub event: EventId,
     /// Only nodes that serve this tag run it.

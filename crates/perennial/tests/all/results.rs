@@ -1,0 +1,84 @@
+//! Waiting for a result: for a limited time, and no longer than the instance can go on; and for a runtime that fails.
+
+use std::time::Duration;
+
+use perennial::prelude::*;
+
+use crate::support::soon;
+
+#[orchestration]
+async fn patient(ctx: OrchestrationContext) -> Result<String, String> {
+    Ok(ctx.schedule_wait("go").await)
+}
+
+#[orchestration]
+async fn broken(ctx: OrchestrationContext) -> Result<String, String> {
+    let said: String = ctx.schedule_wait("go").await;
+    panic!("cannot {said}")
+}
+
+async fn runtime() -> Runtime {
+    Runtime::open("memory:").register(patient).register(broken).start().await.unwrap()
+}
+
+#[tokio::test]
+async fn p4_a_result_is_waited_for_within_a_limit_and_the_instance_goes_on() {
+    let runtime = runtime().await;
+    let client = runtime.client();
+    let run = client.start(patient, "patient-1", ()).await.unwrap();
+    let limit = Duration::from_millis(10);
+    let elapsed = ClientError::Elapsed { id: "patient-1".to_owned(), limit };
+    assert_eq!(run.result_within(limit).await, Err(RunError::Client(elapsed.clone())));
+    let error = client.result_within("patient-1", limit).await.unwrap_err();
+    assert!(matches!(&error, Error::Client(error) if *error == elapsed), "{error}");
+    assert!(error.to_string().starts_with("PER-0417 time limit elapsed: instance \"patient-1\""), "{error}");
+    client.raise_event("patient-1", "go", "home").await.unwrap();
+    assert_eq!(run.result_within(Duration::from_secs(60)).await.unwrap(), "home");
+    assert_eq!(client.result_within("patient-1", Duration::from_secs(60)).await.unwrap().to_text(), "home");
+    runtime.shutdown().await.unwrap();
+}
+
+#[tokio::test]
+async fn p4_waiting_ends_with_the_reason_when_the_instance_is_blocked() {
+    let runtime = runtime().await;
+    let client = runtime.client();
+    let run = client.start(broken, "broken-1", ()).await.unwrap();
+    let (here, by_id) = tokio::join!(soon(run.result_unless_blocked()), async {
+        let waiting = soon(client.result_unless_blocked("broken-1"));
+        client.raise_event("broken-1", "go", "on").await.unwrap();
+        waiting.await
+    });
+    match here {
+        Err(RunError::Client(ClientError::Blocked { id, code, reason })) => {
+            assert_eq!((id.as_str(), code.as_str()), ("broken-1", "PER-0201"));
+            assert!(reason.contains("cannot on"), "{reason}");
+        }
+        other => panic!("{other:?}"),
+    }
+    let error = by_id.unwrap_err();
+    assert!(matches!(&error, Error::Client(ClientError::Blocked { .. })), "{error}");
+    // What was blocked and has ended is told as ended.
+    client.terminate("broken-1", "given up").await.unwrap();
+    assert!(matches!(soon(run.result_unless_blocked()).await, Err(RunError::Ended(_))));
+    runtime.shutdown().await.unwrap();
+}
+
+#[tokio::test]
+async fn p4_waiting_ends_when_the_instance_is_paused_and_not_when_it_ends_well() {
+    let runtime = runtime().await;
+    let client = runtime.client();
+    let run = client.start(patient, "patient-2", ()).await.unwrap();
+    client.pause("patient-2", "maintenance").await.unwrap();
+    match soon(run.result_unless_blocked()).await {
+        Err(RunError::Client(ClientError::Blocked { code, reason, .. })) => {
+            assert_eq!(code, "PER-0309");
+            assert!(reason.contains("maintenance"), "{reason}");
+        }
+        other => panic!("{other:?}"),
+    }
+    client.resume("patient-2", "done").await.unwrap();
+    client.raise_event("patient-2", "go", "home").await.unwrap();
+    assert_eq!(soon(run.result()).await.unwrap(), "home");
+    assert_eq!(soon(run.result_unless_blocked()).await.unwrap(), "home");
+    runtime.shutdown().await.unwrap();
+}
