@@ -122,10 +122,7 @@ fn bars(history: &History) -> Vec<Bar> {
             };
             match &event.kind {
                 EventKind::Decision { decision, .. } => match decision {
-                    Decision::ActivityScheduled { name, id: None, .. } => open(format!("activity {name}")),
-                    Decision::ActivityScheduled { name, id: Some(id), .. } => {
-                        open(format!("activity {name} {id}"));
-                    }
+                    Decision::ActivityScheduled { name, id, .. } => open(activity_label(name, id.as_deref())),
                     Decision::TimerCreated { due_ms } => {
                         open(format!("timer {}", span(due_ms.saturating_sub(at_ms))));
                     }
@@ -218,6 +215,11 @@ fn attempts_note(outcome: &str, attempts: u32) -> String {
     }
 }
 
+/// An activity by its name, and by its id if the code gave it one.
+fn activity_label(name: &str, id: Option<&str>) -> String {
+    id.map_or_else(|| format!("activity {name}"), |id| format!("activity {name} {id}"))
+}
+
 #[cfg(test)]
 mod tests {
     use perennial::Payload;
@@ -237,6 +239,12 @@ mod tests {
             input: Payload::null(),
             options: None,
         })
+    }
+
+    #[test]
+    fn e6_an_activity_is_shown_with_its_id() {
+        assert_eq!(super::activity_label("charge", None), "activity charge");
+        assert_eq!(super::activity_label("charge", Some("invoice-7")), "activity charge invoice-7");
     }
 
     /// Turns at their times, with events numbered through.

@@ -85,13 +85,18 @@ pub enum StartError {
         what: String,
     },
     /// Activities declare state that was not given.
-    #[error("{prefix}: {}; give it to the builder with `.state(…)`, with exactly this type", missing.join(", "), prefix = self.code().prefix())]
+    #[error(
+        "{prefix}: {}; give it to the builder with `.state(…)`, with exactly this type", missing.join(", "),
+        prefix = self.code().prefix()
+    )]
     MissingState {
         /// Each activity with a type, in words.
         missing: Vec<String>,
     },
     /// Something is declared to be used that is not registered: by an orchestration, or by the policy of its versions.
-    #[error("{prefix}: {}; register it, or take the declaration back", missing.join(", "), prefix = self.code().prefix())]
+    #[error(
+        "{prefix}: {}; register it, or take the declaration back", missing.join(", "), prefix = self.code().prefix()
+    )]
     Missing {
         /// Each orchestration with what it uses, in words.
         missing: Vec<String>,
@@ -375,9 +380,11 @@ pub enum ClientError {
     },
     /// The instance did not end in time.
     #[error(
-        "{prefix}: instance {id:?} did not end within {limit:?}, and goes on; `Client::explain` tells what it waits for", prefix = self.code().prefix())]
+        "{prefix}: instance {id:?} did not end within {limit:?}, and goes on; `Client::explain` tells what it waits for",
+        prefix = self.code().prefix()
+    )]
     Elapsed {
-        /// The id.
+        /// The instance that was waited for.
         id: String,
         /// How long it was waited for.
         limit: Duration,
