@@ -1,7 +1,7 @@
 //! From dormant to alive.
 
 use crate::history::{Job, Started};
-use crate::store::{Blocked, Commit, InboxRow, InstanceRow, LoadedInstance, TaskRow};
+use crate::store::{Blocked, Commit, InboxPage, InstanceRow, LoadedInstance, TaskRow};
 
 use super::super::gaps::Gaps;
 use super::super::message::{Message, Start};
@@ -50,7 +50,7 @@ impl Instance {
             return self.forget_missing(shared);
         };
         let cut = inbox.next;
-        self.read_rows(shared, &row, &inbox.rows, tasks);
+        self.read_rows(shared, &row, &inbox, tasks);
         if turns.is_empty() {
             // What an execution before it left is in the inbox.
             self.recorded_unread = 0;
@@ -75,7 +75,7 @@ impl Instance {
     }
 
     /// Takes over what a load found besides turns.
-    fn read_rows(&mut self, shared: &mut Shared, row: &InstanceRow, inbox: &[InboxRow], tasks: Vec<TaskRow>) {
+    fn read_rows(&mut self, shared: &mut Shared, row: &InstanceRow, inbox: &InboxPage, tasks: Vec<TaskRow>) {
         self.read_row(row);
         self.refuse_rivals(shared, row.status);
         (self.kept_events, self.is_uncounted) = (0, false);
@@ -84,9 +84,10 @@ impl Instance {
     }
 
     /// Adds the messages that a load found. What came through the inbox came before what callers brought since.
-    fn read_inbox(&mut self, shared: &Shared, rows: &[InboxRow]) {
+    fn read_inbox(&mut self, shared: &Shared, page: &InboxPage) {
+        self.queue.handle_read(page.next.is_some());
         let brought = self.queue.take_brought();
-        for row in rows {
+        for row in &page.rows {
             if !shared.consumed.contains(row.number) && !self.knows_inbox(row.number) {
                 self.queue.insert_loaded(row);
             }
@@ -189,7 +190,7 @@ impl Instance {
             };
         };
         let cut = inbox.next;
-        self.read_rows(shared, &row, &inbox.rows, tasks);
+        self.read_rows(shared, &row, &inbox, tasks);
         if row.status.is_final() {
             self.bring_all_behind(shared, now_ms);
             return self.block(shared, now_ms, Vec::new(), &failure, Vec::new());
@@ -279,6 +280,7 @@ impl Instance {
     ) {
         let Some(mut given_meanwhile) = self.tasks.end_refresh() else { return };
         let Some(loaded) = loaded else { return self.bring_all_behind(shared, now_ms) };
+        self.queue.handle_read(loaded.inbox.next.is_some());
         for row in &loaded.inbox.rows {
             if !shared.consumed.contains(row.number) && !self.knows_inbox(row.number) {
                 self.queue.insert_read(row);

@@ -27,6 +27,8 @@ pub(super) struct Queue {
     /// How many messages bring an outcome of each activity or child.
     results: BTreeMap<(u64, EventId), usize>,
     counts: Counts,
+    /// Whether the last read left messages in the inbox that come after all of these.
+    is_cut: bool,
     /// Counts what came.
     places: u64,
 }
@@ -313,6 +315,21 @@ impl Queue {
         for ask in asks {
             questions.push(ask.asker, ask.question, self.next_place());
         }
+    }
+
+    /// The inbox was read, to its end or not.
+    pub(super) fn handle_read(&mut self, is_cut: bool) {
+        self.is_cut = is_cut;
+    }
+
+    /// How late an unread message can have arrived that should have gone before a timer of this due time, if one can.
+    /// What waits here, and what a read left behind it, comes after the timer whenever it arrived: messages keep their
+    /// order, and the clock may have been set back after an earlier one came.
+    pub(super) fn unread_before(&self, due_ms: u64) -> Option<u64> {
+        if self.is_cut && !self.stored.is_empty() {
+            return None;
+        }
+        self.stored.values().map(|queued| queued.arrived_ms).chain([due_ms]).min()
     }
 
     /// The lowest place of a message that the code is still to get.

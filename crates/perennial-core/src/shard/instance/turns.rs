@@ -87,6 +87,7 @@ impl Instance {
         let skips = self.queue.take_skips();
         let mut delivery = self.take_jobs(shared, now_ms, &execution, jobs_before(&skips, &execution));
         self.deliver_skips(shared, skips, &mut delivery);
+        delivery.fired_ms = delivery.fired_ms.and_then(|due_ms| self.queue.unread_before(due_ms));
         if delivery.is_empty() && self.questions.is_empty() && !self.tasks.has_writes() {
             return self.stay_idle(shared, now_ms, execution);
         }
