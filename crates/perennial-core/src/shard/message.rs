@@ -20,12 +20,16 @@ pub enum Message {
     Start(Box<Start>),
     /// Take this job: an event, a skipped event, or a cancel request.
     Job(Job),
-    /// Take these jobs, which crossed to an execution and did not fit into its first turn, before all others.
+    /// Take these jobs, which crossed to an execution and were not delivered in its first turn, before all others.
     Carried {
         /// The execution that they crossed to.
         execution: u64,
         /// As many as a turn takes.
         jobs: Vec<Job>,
+        /// The row that they were part of, if a turn took the jobs before them alone: they have its place among what
+        /// crossed.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        in_place_of: Option<InboxNumber>,
     },
     /// Take what came of something that an execution waits for.
     Outcome {

@@ -45,14 +45,9 @@ pub(super) struct Turning {
 }
 
 impl Turning {
-    pub(super) fn new(
-        number: u64,
-        messages: Vec<Queued>,
-        asks: Vec<PendingAsk>,
-        fired_ms: Option<u64>,
-    ) -> Turning {
+    pub(super) fn new(number: u64, messages: Batch, asks: Vec<PendingAsk>, fired_ms: Option<u64>) -> Turning {
         let asked_rows = asks.iter().filter_map(|ask| ask.asker.row()).collect();
-        Turning { number, messages: Batch::new(messages), asks, asked_rows, fired_ms, decides: None }
+        Turning { number, messages, asks, asked_rows, fired_ms, decides: None }
     }
 }
 
@@ -64,6 +59,8 @@ pub(super) struct Delivery {
     pub(super) messages: Vec<Queued>,
     /// The latest due time of a timer among the jobs.
     pub(super) fired_ms: Option<u64>,
+    /// What the last message brings besides, for a later turn.
+    pub(super) rest: Option<Box<Message>>,
 }
 
 impl Delivery {
@@ -82,6 +79,18 @@ impl Delivery {
             }
             self.messages.push(queued);
         }
+    }
+
+    /// Delivers only this many of the jobs that crossed to the execution.
+    pub(super) fn cut(&mut self, at_most: usize) {
+        let Some(last) = self.messages.last().filter(|_| self.jobs.len() > at_most) else { return };
+        let (execution, in_place_of) = match &last.message {
+            Message::Start(start) => (start.started.execution, last.number()),
+            Message::Carried { execution, in_place_of, .. } => (*execution, in_place_of.or(last.number())),
+            _ => return,
+        };
+        let jobs = self.jobs.split_off(at_most);
+        self.rest = Some(Box::new(Message::Carried { execution, jobs, in_place_of }));
     }
 
     pub(super) fn fire(&mut self, due_ms: u64, source_event_id: EventId) {

@@ -237,17 +237,20 @@ impl Instance {
         let (jobs, started) = (start.jobs.clone(), Box::new(start.started.clone()));
         self.limits = Limits::of_start(&start, arrived_ms, &shared.gaps);
         let messages = vec![Queued::new(Message::Start(Box::new(start)), origin, arrived_ms)];
-        let mut delivery = Delivery { jobs, messages, fired_ms: None };
+        let mut delivery = Delivery { jobs, messages, ..Delivery::default() };
         if let Origin::Inbox(number) = origin {
             // It may have been read while the commit that sent it was being answered.
             self.queue.take_row(number);
         }
         // A cancel request that came before must not let the first turn take effect.
+        let skips = self.queue.take_skips();
         if self.queue.has_cancel() {
             self.take_first_jobs(shared, &started, &mut delivery);
+        } else {
+            // The start is the first event.
+            delivery.cut(self.jobs_before(&skips, 1));
         }
         delivery.append(self.queue.take_repairs());
-        let skips = self.queue.take_skips();
         self.deliver_skips(shared, skips, &mut delivery);
         self.take_turn(shared, now_ms, TurnSource::Start(started), delivery);
     }

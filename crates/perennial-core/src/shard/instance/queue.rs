@@ -265,10 +265,12 @@ impl Queue {
             return None;
         }
         let carried = self.stored.iter().filter_map(|(number, queued)| match &queued.message {
-            Message::Carried { execution, jobs } => Some((Reverse(*execution), *number, jobs)),
+            Message::Carried { execution, jobs, in_place_of } => {
+                Some(((Reverse(*execution), in_place_of.unwrap_or(*number)), *number, jobs))
+            }
             _ => None,
         });
-        let (_, number, jobs) = carried.min_by_key(|(execution, number, _)| (*execution, *number))?;
+        let (_, number, jobs) = carried.min_by_key(|(place, ..)| *place)?;
         if fits(jobs) { self.take_row(number) } else { None }
     }
 

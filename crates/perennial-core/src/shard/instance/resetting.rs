@@ -79,7 +79,7 @@ impl Instance {
         self.take_turn(shared, now_ms, TurnSource::Reset(Box::new(task)), Delivery::default());
         if let Phase::Turning(turning) = &mut self.phase {
             let number = turning.number;
-            *turning = Turning::new(number, Vec::new(), vec![ask], None);
+            *turning = Turning::new(number, Batch::default(), vec![ask], None);
         }
     }
 
@@ -210,9 +210,11 @@ impl Instance {
             let jobs = portions.next().unwrap_or_default();
             messages.push(Message::Start(Box::new(Start { jobs, ..Start::new(started.clone()) })));
         }
-        messages.extend(
-            portions.filter(|jobs| !jobs.is_empty()).map(|jobs| Message::Carried { execution, jobs }),
-        );
+        messages.extend(portions.filter(|jobs| !jobs.is_empty()).map(|jobs| Message::Carried {
+            execution,
+            jobs,
+            in_place_of: None,
+        }));
         let rows = messages.iter().enumerate().map(|(place, message)| Outgoing::ToKey {
             to: self.key,
             shard: shared.id,

@@ -53,7 +53,9 @@ impl Instance {
         let mut facts =
             Facts::after_turn(&execution, max_unread, turn.ending(), &stored, tasks, limits, now_ms);
         commit.send = outgoing(shared, &Sender { key: self.key, id: &self.id, started }, ledger, &turn);
-        let mut carried_rows = 0;
+        let rest = messages.rest().filter(|_| !facts.status.is_final());
+        commit.send.extend(rest.map(|rest| self.to_itself(shared, rest)));
+        let mut carried_rows = usize::from(rest.is_some());
         let start = match turn.ending() {
             Some(Ending::OrchestrationContinuedAsNew { version, .. }) => {
                 let mut successor = successor.expect("an execution that continues has a successor");
@@ -65,7 +67,7 @@ impl Instance {
                 let (start, rest) =
                     next_start(shared, version.as_deref(), successor, seed, checksum, &mut facts);
                 let first = Message::Start(Box::new(start.clone()));
-                carried_rows = 1 + rest.len();
+                carried_rows += 1 + rest.len();
                 commit
                     .send
                     .extend([first].iter().chain(&rest).map(|message| self.to_itself(shared, message)));
@@ -149,7 +151,9 @@ impl Instance {
         execution: Box<Execution>,
         asks: Vec<(PendingAsk, Consultation)>,
     ) {
-        let mut commit = Commit { consumed: messages.numbers().to_vec(), ..shared.empty_commit(self.key) };
+        let consumed = messages.numbers().to_vec();
+        let send = messages.rest().map(|rest| self.to_itself(shared, rest)).into_iter().collect();
+        let mut commit = Commit { consumed, send, ..shared.empty_commit(self.key) };
         let accepted = self.settle_asks(shared, asks, &mut commit.replies);
         let stored = self.stored();
         if execution.has_ended() {
@@ -259,5 +263,5 @@ fn next_start(
     let mut portions = shared.options.portions(jobs).into_iter();
     let start = Start { jobs: portions.next().unwrap_or_default(), ..Start::new(started) };
     let execution = start.started.execution;
-    (start, portions.map(|jobs| Message::Carried { execution, jobs }).collect())
+    (start, portions.map(|jobs| Message::Carried { execution, jobs, in_place_of: None }).collect())
 }

@@ -112,6 +112,19 @@ impl Instance {
         message.is_skip() && message.skipped() == self.skippable()
     }
 
+    /// How many jobs a turn takes that comes after this many events and skips the one that blocks the instance: those up to
+    /// it. Another event that the code cannot read may wait after it. The turn would fail for that one, and a skip counts
+    /// for one try, so that neither of them could ever be skipped.
+    pub(super) fn jobs_before(&self, skips: &[Queued], events: u64) -> usize {
+        let skipped = skips.iter().filter(|queued| self.is_wanted_skip(&queued.message));
+        let skipped = skipped.filter_map(|queued| match &queued.message {
+            Message::Job(Job::ExternalEventSkipped { event_id }) => Some(event_id.0),
+            _ => None,
+        });
+        let Some(last) = skipped.max() else { return usize::MAX };
+        usize::try_from(last.saturating_sub(events)).unwrap_or(usize::MAX)
+    }
+
     /// Delivers the requests to skip the event that blocks the instance, after everything else. Those that name another
     /// event come to nothing: that one may be in order, or be another one by now.
     pub(super) fn deliver_skips(&self, shared: &mut Shared, skips: Vec<Queued>, delivery: &mut Delivery) {
