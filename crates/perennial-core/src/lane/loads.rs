@@ -1,8 +1,9 @@
 //! Loads: the number of instances that are loaded at the same time is bounded, however many are due or owed.
 //!
 //! Most instances are loaded with one call. An instance that has not started and has more messages than fit is loaded
-//! again with all of them, because its start may be the last. An instance that cannot be loaded is loaded again without
-//! its turns, so that its row, tasks and messages are known.
+//! again with all of them, because its start may be the last. So is an instance whose execution is not the first, because
+//! messages that were carried over to it are delivered before all others. An instance that cannot be loaded is loaded
+//! again without its turns, so that its row, tasks and messages are known.
 
 use std::collections::VecDeque;
 
@@ -38,8 +39,9 @@ impl Extent {
 
     /// How the instance has to be loaded again, if what was read is not sufficient.
     pub(super) fn after_loaded(&self, loaded: &LoadedInstance) -> Option<Extent> {
-        let may_lack_start = loaded.turns.is_empty() && loaded.inbox.next.is_some();
-        let is_read_again = *self == Extent::Usual && may_lack_start && !loaded.row.status.is_final();
+        let may_lack_first = loaded.turns.is_empty() || loaded.row.execution > 1;
+        let is_cut = loaded.inbox.next.is_some() && !loaded.row.status.is_final();
+        let is_read_again = *self == Extent::Usual && may_lack_first && is_cut;
         is_read_again.then_some(Extent::AllMessages)
     }
 
@@ -117,6 +119,17 @@ mod tests {
         assert_eq!(again(Extent::Usual, true, 1, Status::Running), None, "it has begun");
         assert_eq!(again(Extent::Usual, true, 0, Status::Completed), None, "it never begins again");
         assert_eq!(again(Extent::AllMessages, true, 0, Status::Running), None, "once");
+    }
+
+    #[test]
+    fn e16_all_messages_of_an_execution_that_something_may_have_crossed_to_are_read() {
+        let again = |is_cut, execution| {
+            let mut loaded = loaded(is_cut, 1, Status::Running);
+            loaded.row.execution = execution;
+            Extent::Usual.after_loaded(&loaded)
+        };
+        assert_eq!(again(true, 2), Some(Extent::AllMessages));
+        assert_eq!((again(false, 2), again(true, 1)), (None, None));
     }
 
     #[test]

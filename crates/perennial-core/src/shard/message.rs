@@ -20,13 +20,17 @@ pub enum Message {
     Start(Box<Start>),
     /// Deliver this job: an event, a skipped event, or a cancel request.
     Job(Job),
-    /// Deliver these jobs, which were carried over to an execution and did not fit into its first turn, before all
+    /// Deliver these jobs, which were carried over to an execution and not delivered in its first turn, before all
     /// others.
     Carried {
         /// The execution that they were carried over to.
         execution: u64,
         /// At most as many as one turn takes.
         jobs: Vec<Job>,
+        /// The row that these jobs were part of, if a turn took only the jobs before them. They keep its place among the
+        /// jobs that were carried over.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        in_place_of: Option<InboxNumber>,
     },
     /// Deliver the outcome of something that an execution waits for.
     Outcome {

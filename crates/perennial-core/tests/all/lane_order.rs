@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use crate::shard_cases::{Outcome, handlers, handlers_and};
-use perennial_core::shard::{CallReply, InstanceCall, Request};
+use crate::shard_cases::{Outcome, handlers, handlers_and, settle_for_a_while};
+use perennial_core::shard::{CallReply, InstanceCall, Request, ShardOptions};
 use perennial_core::store::{CommitOutcome, Conflict, InboxNumber, RequestOutcome, SendOutcome};
 use perennial_core::{OrchestrationContext, Payload};
 use perennial_testkit::ManualNode;
@@ -320,4 +320,45 @@ fn n16_what_comes_for_an_ended_instance_that_is_asked_something_is_answered() {
     node.take_turns();
     node.settle();
     assert_eq!(node.told_all([seen, raised]), [r#"answered: "1""#, "ended before"]);
+}
+
+/// Found by the simulator, seed 1490: the store's clock was hours back for a while. What arrived then stands after what
+/// arrived before, and the timer goes before both.
+#[test]
+fn g13_a_timer_fires_before_messages_of_a_clock_that_was_set_back_though_a_turn_takes_only_some_of_them() {
+    let mut options = ShardOptions::default();
+    options.execution.limits.turn_decisions = 6;
+    let mut node = ManualNode::with_options(handlers_and("waits", waits), options);
+    node.start("waits", "a", ());
+    node.settle().crash();
+    for event in ["1", "2", "3", "4", "5"] {
+        node.send_event("a", "n", event);
+    }
+    for (message, arrived_ms) in node.tables().inbox.values_mut().zip([7_000, 2_000, 2_001, 2_002, 2_003]) {
+        message.arrived_ms = arrived_ms;
+    }
+    node.set_clock(60_000);
+    node.take_over();
+    settle_for_a_while(&mut node);
+    assert_eq!((given(&node), node.counters("a").conflicts), ("t1 1 2 3 4 5 t2".to_owned(), 0));
+}
+
+#[test]
+fn g13_a_timer_fires_before_messages_of_a_clock_that_was_set_back_though_a_load_brings_only_some_of_them() {
+    let mut node = waiting();
+    node.crash();
+    for event in 0..18 {
+        node.send_event("a", "n", format!("{event}{}", "x".repeat(4_000_000)));
+    }
+    for (message, place) in node.tables().inbox.values_mut().zip(0..) {
+        // More than a load brings arrived while the clock was right.
+        message.arrived_ms = if place < 17 { 7_000 } else { 2_000 };
+    }
+    node.set_clock(60_000);
+    node.take_over();
+    settle_for_a_while(&mut node);
+    let given: Vec<String> = given(&node).split(' ').map(|it| it.chars().take(2).collect()).collect();
+    let events = (0..18).map(|event| format!("{event}x").chars().take(2).collect());
+    let wanted = std::iter::once("t1".to_owned()).chain(events).chain(["t2".to_owned()]);
+    assert_eq!(given, wanted.collect::<Vec<String>>());
 }

@@ -1,7 +1,7 @@
 //! What the simulator found, made small: each test is a run of it, by hand.
 
 use crate::shard_cases::{Outcome, handlers, handlers_and, number};
-use perennial_core::shard::Message;
+use perennial_core::shard::{Message, ShardOptions};
 use perennial_core::{Job, OrchestrationContext, Payload};
 use perennial_testkit::ManualNode;
 
@@ -59,4 +59,39 @@ fn i14_a_row_wants_nothing_after_a_cancel_that_came_while_it_was_unblocked() {
     node.settle();
     node.pass_inbox().settle();
     assert_eq!((node.status("a").as_str(), node.row("a").wake_at_ms), ("cancelled", None));
+}
+
+/// An event, then an activity.
+async fn works_later(ctx: OrchestrationContext, _: Payload) -> Outcome {
+    let _: Payload = ctx.schedule_wait("go").await;
+    ctx.schedule_activity("work", ()).await.map_err(|_| Payload::null())
+}
+
+/// Seed 7570: a lane that has lost its shard and does not know it loads an instance that the next owner has gone on with,
+/// and runs the activity that is open there.
+#[test]
+fn g20_what_a_lane_runs_after_it_lost_the_shard_is_refused_and_the_owners_run_counts() {
+    let [mut lost, mut owner] = [0, 1_000].map(|max_resident| {
+        let options = ShardOptions { max_resident, ..ShardOptions::default() };
+        let mut node = ManualNode::with_options(handlers_and("works_later", works_later), options);
+        node.start("works_later", "a", ());
+        node.settle();
+        node
+    });
+    owner.raise("a", "go", ());
+    owner.settle();
+    lost.fence();
+    // Both have the same store, as far as the instance goes.
+    lost.tables().turns.extend(owner.tables().turns.clone());
+    lost.tables().instances.extend(owner.tables().instances.clone());
+    let written = lost.lines("a");
+    assert_eq!((written.clone(), lost.in_memory("a")), (owner.lines("a"), 0));
+    lost.query("a", "anything", ());
+    lost.settle();
+    assert_eq!((lost.runs(), owner.runs()), (&["a work".to_owned()][..], &["a work".to_owned()][..]));
+    let refused = lost.await_end("a");
+    lost.finish("a", "work", "later").settle();
+    assert_eq!((lost.lines("a"), lost.told(refused)), (written, "moved".to_owned()));
+    owner.finish("a", "work", "earlier").settle();
+    assert!(owner.last_lines("a", 1)[0].ends_with(r#"OrchestrationCompleted "earlier""#));
 }

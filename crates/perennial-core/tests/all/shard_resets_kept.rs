@@ -1,8 +1,8 @@
 //! What a reset keeps stays as it was: turns replay to the same decisions, and what they had begun is heard of (G48, G49).
 
 use crate::shard_cases::{Outcome, handlers_and, number, secs};
-use perennial_core::shard::{CallReply, Request, ResetReport, Response, ShardOptions};
-use perennial_core::store::Skippable;
+use perennial_core::shard::{CallReply, InstanceCall, Request, ResetReport, Response, ShardOptions};
+use perennial_core::store::{RequestOutcome, Skippable};
 use perennial_core::{EventId, OrchestrationContext, Payload, Started};
 use perennial_testkit::ManualNode;
 
@@ -252,4 +252,66 @@ fn g49_code_that_was_cleaning_up_has_all_its_grace_again() {
         node.finish("a", "clean", result).settle();
     }
     assert_eq!(last(&node, "a"), r#"OrchestrationFailed "done""#);
+}
+
+/// Tells by an update which execution it is. Ends with an event, after an activity.
+async fn tells_and_ends(ctx: OrchestrationContext, _: Payload) -> Outcome {
+    let execution = ctx.info().execution;
+    ctx.on_update("which", |_: &Payload| Ok(()), move |_: Payload| async move { Ok(number(execution)) });
+    let _ = ctx.schedule_activity("work", ()).await;
+    Ok(ctx.schedule_wait("n").await)
+}
+
+/// The same, but continues as new after the activity.
+async fn tells_and_continues(ctx: OrchestrationContext, input: Payload) -> Outcome {
+    if input == "again".into() {
+        return tells_and_ends(ctx, input).await;
+    }
+    let execution = ctx.info().execution;
+    ctx.on_update("which", |_: &Payload| Ok(()), move |_: Payload| async move { Ok(number(execution)) });
+    let _ = ctx.schedule_activity("work", ()).await;
+    ctx.continue_as_new("again").await
+}
+
+fn step(node: &mut ManualNode) -> bool {
+    node.look_up() || node.load() || node.take_turns() || node.commit() > 0 || node.follow_hint()
+}
+
+/// The result of the activity and then the update are delivered again in one turn, and the code continues as new with the
+/// first of them.
+#[test]
+fn e21_an_update_that_is_delivered_again_crosses_a_continuation_and_is_answered_whenever_it_is_asked_for() {
+    for steps in 0.. {
+        let mut node = ManualNode::new(handlers_and("tells", tells_and_ends));
+        node.start("tells", "a", ());
+        node.settle().finish("a", "work", ()).settle();
+        let update = node.update("a", "which", Some("k"), ());
+        node.settle();
+        assert_eq!(node.told(update), "answered: 1");
+        node.replace_code(handlers_and("tells", tells_and_continues)).restart();
+        let reset = node.reset("a", Some(1));
+        let mut is_done = false;
+        for _ in 0..steps {
+            is_done |= !step(&mut node);
+        }
+        let instance_call = InstanceCall::Update {
+            name: "which".into(),
+            payload: ().into(),
+            key: Some("k".into()),
+            trace: None,
+        };
+        let RequestOutcome::Written(row) = node.send_request("a", &instance_call, 1_000_000) else {
+            panic!("it exists")
+        };
+        let again = node.update("a", "which", Some("k"), ());
+        node.pass_requests().settle().pass_requests().settle();
+        assert!(matches!(node.answer(reset), Some(Response::Reply(CallReply::Answered(_)))));
+        assert_eq!(node.row("a").execution, 3);
+        assert_eq!(node.told(again), "answered: 3", "asked after {steps} steps");
+        assert_eq!(node.reply(row), Some(CallReply::Answered(number(3))), "asked after {steps} steps");
+        if is_done {
+            assert!(steps > 5, "it is asked at every stage of the reset");
+            break;
+        }
+    }
 }

@@ -1,10 +1,11 @@
 //! Skipping an event and trying a blocked instance again: each is one try.
 
 use crate::shard_cases::{Outcome, do_all_but_turns, handlers, handlers_and, number};
-use perennial_core::shard::{Message, Request};
+use perennial_core::shard::{Message, Request, ShardOptions};
 use perennial_core::store::Skippable;
-use perennial_core::{EventId, OrchestrationContext, Payload};
-use perennial_testkit::ManualNode;
+use perennial_core::{EventId, Handlers, Job, OrchestrationContext, Payload};
+use perennial_testkit::{Drive, ManualNode};
+use serde_json::json;
 
 /// A node with an instance whose turn did not end.
 fn with_a_lost_turn() -> ManualNode {
@@ -113,4 +114,194 @@ fn e16_unreadable_events_that_wait_together_are_skipped_one_after_the_other() {
     }
     assert_eq!(node.status("a"), "completed", "{:#?}", node.lines("a"));
     assert!(node.last_lines("a", 1)[0].ends_with("OrchestrationCompleted 3"), "{:#?}", node.lines("a"));
+}
+
+/// Waits until `go` in its first execution, and reads a number and adds it to what it has in each of the others, until it
+/// has read four.
+async fn sums_across(ctx: OrchestrationContext, input: Payload) -> Outcome {
+    let Ok((read, sum)) = input.decode::<(u64, String)>() else {
+        let _: Payload = ctx.schedule_wait("go").await;
+        return ctx.continue_as_new(Payload::encode(&(0, "")).expect("it encodes")).await;
+    };
+    let next = ctx.schedule_wait("n").typed::<u64>().await;
+    let sum = format!("{sum}{next}");
+    if read == 3 {
+        return Ok(Payload::from(sum));
+    }
+    ctx.continue_as_new(Payload::encode(&(read + 1, sum)).expect("it encodes")).await
+}
+
+/// Reads four numbers, after `go` and a continuation.
+async fn reads_four(ctx: OrchestrationContext, input: Payload) -> Outcome {
+    if input != "second".into() {
+        let _: Payload = ctx.schedule_wait("go").await;
+        return ctx.continue_as_new("second").await;
+    }
+    let mut read = String::new();
+    for _ in 0..4 {
+        read += &ctx.schedule_wait("n").typed::<u64>().await.to_string();
+    }
+    Ok(Payload::from(read))
+}
+
+/// Limits under which a turn takes this many jobs.
+fn jobs_per_turn(jobs: u64) -> ShardOptions {
+    let mut options = ShardOptions::default();
+    options.execution.limits.turn_decisions = 2 * jobs;
+    options
+}
+
+/// An instance to which more unreadable events than one cross together, among four numbers, and one that came later.
+fn with_unreadable_events_crossing(code: &str, jobs: u64) -> ManualNode {
+    let handlers = handlers_and("reads_four", reads_four);
+    let handlers = handlers.with("sums_across", ManualNode::VERSION, sums_across);
+    let mut node = ManualNode::with_options(handlers, jobs_per_turn(jobs));
+    node.start(code, "a", ());
+    node.settle();
+    for content in [json!("bad"), json!("worse"), json!(1), json!("no"), json!(2), json!("never"), json!(3)] {
+        node.raise("a", "n", content);
+        node.settle();
+    }
+    node.raise("a", "go", ());
+    node.settle();
+    node.raise("a", "n", json!(4));
+    node.settle();
+    node
+}
+
+/// Skips what blocks the instance until nothing does. Returns how often it did.
+fn skip_all(node: &mut ManualNode, mut after_each: impl FnMut(&mut ManualNode)) -> usize {
+    for skipped in 0..10 {
+        if node.row("a").blocked.is_none() {
+            return skipped;
+        }
+        let event = unreadable_event(node);
+        node.request("a", Request::Skip(Skippable::Event(event)));
+        after_each(node);
+    }
+    panic!("it is blocked for ever: {:?}, {:#?}", node.row("a").blocked, node.inbox("a"));
+}
+
+/// What crosses is one message, or a few, and a skip counts for one try.
+#[test]
+fn e16_unreadable_events_that_cross_together_are_skipped_one_after_the_other() {
+    // All of them with the start; in portions of which some hold two; each by itself.
+    for jobs in [100, 5, 3, 2, 1] {
+        for code in ["reads_four", "sums_across"] {
+            let mut node = with_unreadable_events_crossing(code, jobs);
+            let skipped = skip_all(&mut node, |node| {
+                node.settle();
+            });
+            assert_eq!(skipped, 4, "{code}, {jobs} jobs per turn");
+            let last = &node.last_lines("a", 1)[0];
+            assert!(
+                last.ends_with(r#"OrchestrationCompleted "1234""#),
+                "{code}, {jobs} jobs per turn: {last}"
+            );
+            assert!(node.inbox("a").is_empty(), "{code}, {jobs} jobs per turn: {:?}", node.inbox("a"));
+        }
+    }
+}
+
+#[test]
+fn e16_what_crossed_after_a_skipped_event_outlives_a_process_and_a_commit_in_doubt() {
+    for jobs in [100, 5, 2] {
+        for is_written in [None, Some(false), Some(true)] {
+            let mut node = with_unreadable_events_crossing("reads_four", jobs);
+            let skipped = skip_all(&mut node, |node| {
+                do_all_but_turns(node);
+                while !node.turns_to_take().is_empty() {
+                    node.take_turns();
+                    match is_written {
+                        Some(is_written) if !node.batch().is_empty() => {
+                            node.commit_unknown(is_written);
+                            node.settle_unknown();
+                        }
+                        _ => do_all_but_turns(node),
+                    }
+                }
+                node.settle().crash().take_over().settle();
+            });
+            assert_eq!(skipped, 4, "{jobs} jobs per turn, {is_written:?}");
+            let last = &node.last_lines("a", 1)[0];
+            assert!(last.ends_with(r#"OrchestrationCompleted "1234""#), "{jobs} jobs per turn: {last}");
+            assert!(node.inbox("a").is_empty(), "{:?}", node.inbox("a"));
+        }
+    }
+}
+
+/// Reads four numbers.
+async fn reads_numbers(ctx: OrchestrationContext, _: Payload) -> Outcome {
+    let mut read = String::new();
+    for _ in 0..4 {
+        read += &ctx.schedule_wait("n").typed::<u64>().await.to_string();
+    }
+    Ok(Payload::from(read))
+}
+
+#[test]
+fn e16_unreadable_events_that_a_reset_delivers_again_are_skipped_one_after_the_other() {
+    for jobs in [100, 5, 2] {
+        let mut node = ManualNode::with_options(handlers(), jobs_per_turn(jobs));
+        node.start("collect", "a", ());
+        node.settle();
+        for content in [json!("bad"), json!("worse"), json!(1), json!("no"), json!(2), json!(3)] {
+            node.raise("a", "n", content);
+            node.settle();
+        }
+        let code = Handlers::default().with("collect", ManualNode::VERSION, reads_numbers);
+        node.replace_code(code).restart();
+        node.reset("a", Some(1));
+        node.raise("a", "n", json!(4));
+        node.settle();
+        let skipped = skip_all(&mut node, |node| {
+            node.settle();
+        });
+        assert_eq!((node.row("a").execution, skipped), (2, 3), "{jobs} jobs per turn");
+        let last = &node.last_lines("a", 1)[0];
+        assert!(last.ends_with(r#"OrchestrationCompleted "1234""#), "{jobs} jobs per turn: {last}");
+        assert!(node.inbox("a").is_empty(), "{:?}", node.inbox("a"));
+    }
+}
+
+/// What is dropped before it is recorded has no number, so a turn that takes as many jobs as the number tells may end before
+/// the event.
+#[test]
+fn e16_events_are_skipped_that_cross_after_something_stale() {
+    let mut node = ManualNode::new(handlers_and("reads_numbers", reads_numbers));
+    node.start("reads_numbers", "a", ());
+    node.settle();
+    let stale = || Job::TimerFired { source_event_id: EventId(2) };
+    let mut jobs = vec![stale(), stale()];
+    for content in [json!("bad"), json!("worse"), json!(1), json!(2), json!(3)] {
+        jobs.push(Drive::event("n", content));
+    }
+    node.send_message("a", &Message::Carried { execution: 1, jobs, in_place_of: None });
+    node.send_event("a", "n", json!(4));
+    node.pass_inbox().settle();
+    skip_all(&mut node, |node| {
+        node.settle().crash().take_over().settle();
+    });
+    let last = &node.last_lines("a", 1)[0];
+    assert!(last.ends_with(r#"OrchestrationCompleted "1234""#), "{last}");
+    assert!(node.inbox("a").is_empty(), "{:?}", node.inbox("a"));
+}
+
+#[test]
+fn e16_what_crossed_after_a_skipped_event_comes_first_however_many_bytes_wait() {
+    let mut node = with_unreadable_events_crossing("reads_four", 100);
+    for _ in 0..17 {
+        node.send_event("a", "other", "x".repeat(4_000_000));
+    }
+    let skipped = skip_all(&mut node, |node| {
+        node.settle().crash().take_over().settle();
+    });
+    assert_eq!(skipped, 4);
+    let events = node.jobs("a").into_iter().filter_map(|job| match job {
+        Job::ExternalEvent { name, .. } => Some(name),
+        _ => None,
+    });
+    let events: Vec<String> = events.collect();
+    assert!(events[..7].iter().all(|name| name == "n"), "{events:?}");
+    assert!(node.last_lines("a", 1)[0].ends_with(r#"OrchestrationCompleted "1234""#));
 }

@@ -119,9 +119,11 @@ impl Checked<'_, '_> {
         }
     }
 
-    /// What nobody read comes first, in order; what a turn had no room for still waits.
+    /// What nobody read comes first, in order; what a turn had no room for still waits. In between it may be recorded that
+    /// somebody had an event or a message skipped, or the instance resumed.
     fn carried(&mut self, carried: &[Job], next: &[Turn], waiting: Option<&[Message]>) {
-        let taken: Vec<&Job> = next.iter().flat_map(|turn| turn.jobs().map(|(_, job)| job)).collect();
+        let jobs = next.iter().flat_map(|turn| turn.jobs().map(|(_, job)| job));
+        let taken: Vec<&Job> = jobs.filter(|job| !is_record(job)).collect();
         if let Some((expected, found)) =
             carried.iter().zip(&taken).find(|(expected, found)| !is_same(expected, found))
         {
@@ -181,6 +183,11 @@ fn carried_by_code(handlers: &Handlers, id: &str, turns: &[Turn]) -> Option<Succ
     let jobs = last.jobs().map(|(_, job)| job.clone()).collect();
     let taken = execution.take_turn(last.at_ms, jobs).ok()?;
     taken.successor.filter(|_| taken.turn.as_ref() == Some(last))
+}
+
+/// Whether a job brings the code nothing, and records what was done to the instance.
+fn is_record(job: &Job) -> bool {
+    matches!(job, Job::ExternalEventSkipped { .. } | Job::MessageSkipped { .. } | Job::InstanceResumed { .. })
 }
 
 /// Whether a job crossed as it was. The grace of a cancel is longer by the times in which nobody owned the instance.

@@ -2,7 +2,7 @@
 
 use perennial_core::shard::{ActivityTask, CompletionToken, Message};
 use perennial_core::store::{Store, TaskId};
-use perennial_core::{ActivityError, EventId, InstanceKey, Payload};
+use perennial_core::{ActivityError, Decision, EventId, InstanceKey, Payload};
 
 use super::{ManualNode, QuarantineWish, wait_for_store};
 
@@ -143,7 +143,7 @@ impl ManualNode {
         let (key, event) = (task.key, task.event);
         let place = (key, task.execution, event);
         assert!(
-            self.seen.schedules.contains(&place),
+            self.seen.schedules.contains(&place) || self.is_scheduled_by_another(&task),
             "{:?} of {:?} runs before its schedule is durable",
             task.name,
             task.instance
@@ -153,6 +153,16 @@ impl ManualNode {
         self.seen.runs.push(format!("{} {}", task.instance, task.name));
         self.seen.activities.insert((key, event), task.name.clone());
         self.running.push(task);
+    }
+
+    /// Whether somebody else wrote the schedule of an activity into the store.
+    fn is_scheduled_by_another(&self, task: &ActivityTask) -> bool {
+        let Some(row) = self.try_row(&task.instance).filter(|row| row.key == task.key) else { return false };
+        let history = self.history(&row, task.execution);
+        let mut decisions = history.turns.iter().flat_map(|turn| turn.decisions());
+        decisions.any(|(event, _, decision)| {
+            event == task.event && matches!(decision, Decision::ActivityScheduled { .. })
+        })
     }
 
     /// An attempt that runs here is a task of the node now.

@@ -120,7 +120,7 @@ impl ManualNode {
         mine.map(|message| match Message::decode(&message.body) {
             Ok(Message::Start(start)) => format!("Start {}", start.started.name),
             Ok(Message::Job(job) | Message::Outcome { job, .. }) => job.summary(),
-            Ok(Message::Carried { execution, jobs }) => format!("Carried {} to {execution}", jobs.len()),
+            Ok(Message::Carried { execution, jobs, .. }) => format!("Carried {} to {execution}", jobs.len()),
             Ok(Message::Attempt { event, attempt, .. }) => format!("Attempt {attempt} of {event}"),
             Ok(Message::LeftOpen(left)) => format!("Attempt {} of {} left open", left.attempt, left.event),
             Ok(Message::Token(call)) => format!("Token of attempt {} of {}", call.attempt, call.event),

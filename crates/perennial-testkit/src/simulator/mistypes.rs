@@ -112,11 +112,6 @@ impl Simulation {
             && let Some(event) = refused_event(&blocked).filter(|event| *event != INPUT)
             && self.rng.percent(30)
         {
-            // Events that came with a continue-as-new are delivered together, so that two of them cannot be skipped.
-            if self.is_healed && self.rng.percent(5) {
-                self.count("mistyped instance ended by a person");
-                return self.end_instance(id, false);
-            }
             self.skip(id, event);
         }
     }

@@ -236,7 +236,7 @@ fn carried(commit: &Commit) -> Vec<Job> {
     });
     let jobs = to_itself.flat_map(|message| match message {
         Message::Start(start) => start.jobs,
-        Message::Carried { jobs, .. } => jobs,
+        Message::Carried { jobs, in_place_of: None, .. } => jobs,
         _ => Vec::new(),
     });
     jobs.collect()

@@ -95,7 +95,7 @@ fn crossed(commit: &Commit) -> BTreeMap<String, usize> {
     for message in commit.send.iter().filter_map(to_itself) {
         let jobs = match message {
             Message::Start(start) => start.jobs,
-            Message::Carried { jobs, .. } => jobs,
+            Message::Carried { jobs, in_place_of: None, .. } => jobs,
             _ => Vec::new(),
         };
         for job in jobs {

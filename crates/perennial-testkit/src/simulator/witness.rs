@@ -42,7 +42,9 @@ pub(super) struct Witness {
     rows: BTreeSet<(TaskId, u32, u32)>,
     /// Attempts that were left open for whoever has their token.
     pub(super) left_open: BTreeSet<(TaskId, u32)>,
-    /// The run of each activity that began last.
+    /// The run of each activity that began last, of those that a node holds or that began where its shard was owned. What
+    /// a lane begins that has lost the shard and does not know it is nobody's attempt: it takes nothing over from the
+    /// owner's, and what comes of it is refused (G20).
     begun: BTreeMap<Place, u64>,
     /// The runs whose results were taken.
     finished: BTreeSet<u64>,
@@ -324,11 +326,16 @@ impl Simulation {
             return;
         }
         // One that has lost the shard and does not know it cannot commit what it takes.
-        let owner = self.store.tables().ownership.owner(ShardId::of(&task.instance));
-        if owner.is_some() && owner == self.lane(process, lane).map(Lane::session) {
+        if self.owns_shard_of(process, lane, task) {
             let event = task.event;
             self.fail(format!("I6: the result of run {run} of {event} was taken, and {last:?} ran last"));
         }
+    }
+
+    /// Whether a lane owns the shard of an attempt's instance, whatever it takes itself for.
+    fn owns_shard_of(&self, process: usize, lane: usize, task: &ActivityTask) -> bool {
+        let owner = self.store.tables().ownership.owner(ShardId::of(&task.instance));
+        owner.is_some() && owner == self.lane(process, lane).map(Lane::session)
     }
 
     /// I6: a result is that of the attempt that began last, or was taken before another one began.
@@ -479,13 +486,9 @@ impl Simulation {
         };
         // A lane that has lost the shard and does not know it lets its attempts run on, and its node may take the task that
         // the new owner offers.
-        let owner = self.store.tables().ownership.owner(ShardId::of(&task.instance));
-        let is_owned = |run: &Run| match run
-            .lane
-            .filter(|_| !self.node(process).is_some_and(|node| node.holds(&run.task)))
-        {
-            Some(lane) => self.lane(process, lane).is_some_and(|lane| Some(lane.session()) == owner),
-            None => true,
+        let is_owned = |run: &Run| {
+            let lane = run.lane.filter(|_| !self.node(process).is_some_and(|node| node.holds(&run.task)));
+            lane.is_none_or(|lane| self.owns_shard_of(process, lane, task))
         };
         let mut runs = self.processes[process].runs.all.values();
         if runs.any(|run| !run.is_cancel_requested && is_same(&run.task) && is_owned(run)) {
@@ -512,7 +515,11 @@ impl Simulation {
                 task.instance
             )
         });
-        self.witness.begun.insert(place_of(task), number);
+        if lane.is_none_or(|lane| self.owns_shard_of(process, lane, task)) {
+            self.witness.begun.insert(place_of(task), number);
+        } else {
+            self.count("attempt begun by a lane that lost its shard");
+        }
         if let Some(node) = self.node(process).map(|node| node.id()) {
             self.witness.runners.insert(number, node);
         }

@@ -81,6 +81,12 @@ impl Instance {
         self.stored_as(shared, columns);
         self.tasks.handle_given(in_flight.given);
         match next {
+            Next::Idle(execution) if in_flight.messages.rest().is_some() => {
+                // The rest is a message now, and comes before everything that waits.
+                shared.outputs.push(Output::Drop(execution));
+                self.is_retried = true;
+                self.reload(shared);
+            }
             Next::Idle(execution) => self.settle_idle(shared, now_ms, execution),
             Next::Blocked | Next::Kept => self.settle(shared, now_ms, Phase::Blocked, wake_at_ms),
             Next::Delayed => {

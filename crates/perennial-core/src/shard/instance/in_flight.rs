@@ -47,12 +47,12 @@ pub(super) struct Turning {
 impl Turning {
     pub(super) fn new(
         number: u64,
-        messages: Vec<Queued>,
+        messages: Batch,
         calls: Vec<PendingCall>,
         fired_ms: Option<u64>,
     ) -> Turning {
         let call_rows = calls.iter().filter_map(|pending| pending.reply_to.row()).collect();
-        Turning { number, messages: Batch::new(messages), calls, call_rows, fired_ms, decides: None }
+        Turning { number, messages, calls, call_rows, fired_ms, decides: None }
     }
 }
 
@@ -64,6 +64,8 @@ pub(super) struct Delivery {
     pub(super) messages: Vec<Queued>,
     /// The latest due time of the timers among the jobs.
     pub(super) fired_ms: Option<u64>,
+    /// The part of the last message that a later turn delivers.
+    pub(super) rest: Option<Box<Message>>,
 }
 
 impl Delivery {
@@ -82,6 +84,18 @@ impl Delivery {
             }
             self.messages.push(queued);
         }
+    }
+
+    /// Delivers only this many of the jobs that were carried over to the execution.
+    pub(super) fn cut(&mut self, at_most: usize) {
+        let Some(last) = self.messages.last().filter(|_| self.jobs.len() > at_most) else { return };
+        let (execution, in_place_of) = match &last.message {
+            Message::Start(start) => (start.started.execution, last.number()),
+            Message::Carried { execution, in_place_of, .. } => (*execution, in_place_of.or(last.number())),
+            _ => return,
+        };
+        let jobs = self.jobs.split_off(at_most);
+        self.rest = Some(Box::new(Message::Carried { execution, jobs, in_place_of }));
     }
 
     pub(super) fn fire(&mut self, due_ms: u64, source_event_id: EventId) {

@@ -2,7 +2,7 @@
 
 use crate::code::ErrorCode;
 use crate::history::{Job, Started};
-use crate::store::{Blocked, Commit, InboxRow, InstanceRow, LoadedInstance, TaskRow};
+use crate::store::{Blocked, Commit, InboxPage, InstanceRow, LoadedInstance, TaskRow};
 
 use super::super::gaps::Gaps;
 use super::super::message::{Message, Start};
@@ -51,7 +51,7 @@ impl Instance {
             return self.forget_missing(shared);
         };
         let cut = inbox.next;
-        self.read_rows(shared, &row, &inbox.rows, tasks);
+        self.read_rows(shared, &row, &inbox, tasks);
         if turns.is_empty() {
             // What an earlier execution left unread is in the inbox.
             self.recorded_unread = 0;
@@ -76,7 +76,7 @@ impl Instance {
     }
 
     /// Takes over the loaded rows other than turns.
-    fn read_rows(&mut self, shared: &mut Shared, row: &InstanceRow, inbox: &[InboxRow], tasks: Vec<TaskRow>) {
+    fn read_rows(&mut self, shared: &mut Shared, row: &InstanceRow, inbox: &InboxPage, tasks: Vec<TaskRow>) {
         self.read_row(row);
         self.refuse_rivals(shared, row.status);
         (self.kept_events, self.is_uncounted) = (0, false);
@@ -85,9 +85,10 @@ impl Instance {
     }
 
     /// Adds loaded inbox messages. They arrived before everything that callers have sent since.
-    fn read_inbox(&mut self, shared: &Shared, rows: &[InboxRow]) {
+    fn read_inbox(&mut self, shared: &Shared, page: &InboxPage) {
+        self.queue.handle_read(page.next.is_some());
         let brought = self.queue.take_brought();
-        for row in rows {
+        for row in &page.rows {
             if !shared.consumed.contains(row.number) && !self.knows_inbox(row.number) {
                 self.queue.insert_loaded(row);
             }
@@ -190,7 +191,7 @@ impl Instance {
             };
         };
         let cut = inbox.next;
-        self.read_rows(shared, &row, &inbox.rows, tasks);
+        self.read_rows(shared, &row, &inbox, tasks);
         if row.status.is_final() {
             self.bring_all_behind(shared, now_ms);
             return self.block(shared, now_ms, Vec::new(), &failure, Vec::new());
@@ -237,17 +238,20 @@ impl Instance {
         let (jobs, started) = (start.jobs.clone(), Box::new(start.started.clone()));
         self.limits = Limits::of_start(&start, arrived_ms, &shared.gaps);
         let messages = vec![Queued::new(Message::Start(Box::new(start)), origin, arrived_ms)];
-        let mut delivery = Delivery { jobs, messages, fired_ms: None };
+        let mut delivery = Delivery { jobs, messages, ..Delivery::default() };
         if let Origin::Inbox(number) = origin {
             // It may have been read from the inbox while the commit that sent it was in progress.
             self.queue.take_row(number);
         }
         // If a cancel request is already waiting, the first turn must not take effect without it.
+        let skips = self.queue.take_skips();
         if self.queue.has_cancel() {
             self.take_first_jobs(shared, &started, &mut delivery);
+        } else {
+            // The start is the first event.
+            delivery.cut(self.jobs_before(&skips, 1));
         }
         delivery.append(self.queue.take_repairs());
-        let skips = self.queue.take_skips();
         self.deliver_skips(shared, skips, &mut delivery);
         self.take_turn(shared, now_ms, TurnSource::Start(started), delivery);
     }
@@ -280,6 +284,7 @@ impl Instance {
     ) {
         let Some(mut given_meanwhile) = self.tasks.end_refresh() else { return };
         let Some(loaded) = loaded else { return self.bring_all_behind(shared, now_ms) };
+        self.queue.handle_read(loaded.inbox.next.is_some());
         for row in &loaded.inbox.rows {
             if !shared.consumed.contains(row.number) && !self.knows_inbox(row.number) {
                 self.queue.insert_read(row);

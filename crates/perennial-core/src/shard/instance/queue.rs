@@ -28,6 +28,8 @@ pub(super) struct Queue {
     /// How many messages contain an outcome of each activity or child.
     results: BTreeMap<(u64, EventId), usize>,
     counts: Counts,
+    /// Whether the last read left messages in the inbox that follow all of these.
+    is_cut: bool,
     /// A counter of arrivals.
     places: u64,
 }
@@ -263,10 +265,12 @@ impl Queue {
             return None;
         }
         let carried = self.stored.iter().filter_map(|(number, queued)| match &queued.message {
-            Message::Carried { execution, jobs } => Some((Reverse(*execution), *number, jobs)),
+            Message::Carried { execution, jobs, in_place_of } => {
+                Some(((Reverse(*execution), in_place_of.unwrap_or(*number)), *number, jobs))
+            }
             _ => None,
         });
-        let (_, number, jobs) = carried.min_by_key(|(execution, number, _)| (*execution, *number))?;
+        let (_, number, jobs) = carried.min_by_key(|(place, ..)| *place)?;
         if fits(jobs) { self.take_row(number) } else { None }
     }
 
@@ -313,6 +317,22 @@ impl Queue {
         for pending in calls {
             pending_calls.push(pending.reply_to, pending.call, self.next_place());
         }
+    }
+
+    /// Records whether the inbox was read to its end.
+    pub(super) fn handle_read(&mut self, is_cut: bool) {
+        self.is_cut = is_cut;
+    }
+
+    /// The arrival time before which an unread message of the store would have to be delivered before a timer that is due
+    /// at `due_ms`; `None` if there cannot be one. Messages that wait here, and those that a read left behind them, are
+    /// delivered after the timer whatever their arrival time: messages keep their order, and the clock may have been set
+    /// back after an earlier one arrived.
+    pub(super) fn unread_before(&self, due_ms: u64) -> Option<u64> {
+        if self.is_cut && !self.stored.is_empty() {
+            return None;
+        }
+        self.stored.values().map(|queued| queued.arrived_ms).chain([due_ms]).min()
     }
 
     /// The lowest place of a message that has not been delivered to the code.

@@ -159,7 +159,7 @@ impl Queued {
                 (*execution, Some(*event), &[])
             }
             Message::LeftOpen(left) => (left.execution, Some(left.event), &[]),
-            Message::Carried { execution, jobs } => (*execution, None, jobs),
+            Message::Carried { execution, jobs, .. } => (*execution, None, jobs),
             _ => (0, None, &[]),
         };
         let events = event.into_iter().chain(jobs.iter().filter_map(Job::source_event_id));
@@ -187,13 +187,25 @@ pub(super) struct Batch {
     messages: Vec<Queued>,
     /// The numbers of their rows, in ascending order.
     numbers: Vec<InboxNumber>,
+    /// What they bring and is not taken with them. Whoever consumes them sends it.
+    rest: Option<Box<Message>>,
 }
 
 impl Batch {
     pub(super) fn new(messages: Vec<Queued>) -> Batch {
+        Batch::with_rest(messages, None)
+    }
+
+    /// Messages of which a part is not taken.
+    pub(super) fn with_rest(messages: Vec<Queued>, rest: Option<Box<Message>>) -> Batch {
         let mut numbers: Vec<InboxNumber> = messages.iter().filter_map(Queued::number).collect();
         numbers.sort_unstable();
-        Batch { messages, numbers }
+        Batch { messages, numbers, rest }
+    }
+
+    /// What they bring and is not taken with them.
+    pub(super) fn rest(&self) -> Option<&Message> {
+        self.rest.as_deref()
     }
 
     pub(super) fn is_empty(&self) -> bool {

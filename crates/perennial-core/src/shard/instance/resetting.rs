@@ -80,7 +80,7 @@ impl Instance {
         self.take_turn(shared, now_ms, TurnSource::Reset(Box::new(task)), Delivery::default());
         if let Phase::Turning(turning) = &mut self.phase {
             let number = turning.number;
-            *turning = Turning::new(number, Vec::new(), vec![pending], None);
+            *turning = Turning::new(number, Batch::default(), vec![pending], None);
         }
     }
 
@@ -212,9 +212,11 @@ impl Instance {
             let jobs = portions.next().unwrap_or_default();
             messages.push(Message::Start(Box::new(Start { jobs, ..Start::new(started.clone()) })));
         }
-        messages.extend(
-            portions.filter(|jobs| !jobs.is_empty()).map(|jobs| Message::Carried { execution, jobs }),
-        );
+        messages.extend(portions.filter(|jobs| !jobs.is_empty()).map(|jobs| Message::Carried {
+            execution,
+            jobs,
+            in_place_of: None,
+        }));
         let rows = messages.iter().enumerate().map(|(place, message)| Outgoing::ToKey {
             to: self.key,
             shard: shared.id,

@@ -91,8 +91,10 @@ impl Instance {
             return self.record_repairs(shared, now_ms, execution, repairs);
         }
         let skips = self.queue.take_skips();
-        let mut delivery = self.take_jobs(shared, now_ms, &execution, jobs_before(&skips, &execution));
+        let at_most = self.jobs_before(&skips, execution.ledger().events());
+        let mut delivery = self.take_jobs(shared, now_ms, &execution, at_most);
         self.deliver_skips(shared, skips, &mut delivery);
+        delivery.fired_ms = delivery.fired_ms.and_then(|due_ms| self.queue.unread_before(due_ms));
         if delivery.is_empty() && self.pending_calls.is_empty() && !self.tasks.has_writes() {
             return self.stay_idle(shared, now_ms, execution);
         }
@@ -147,8 +149,8 @@ impl Instance {
         execution: &Execution,
         at_most: usize,
     ) -> Delivery {
-        let (limit, max_bytes) = shared.options.jobs_per_turn();
-        let limit = limit.min(at_most);
+        let (max_jobs, max_bytes) = shared.options.jobs_per_turn();
+        let limit = max_jobs.min(at_most);
         let is_closing = shared.standing.is_closing();
         let is_due = |(due_ms, _): &(u64, EventId)| *due_ms <= now_ms && !is_closing;
         let mut due = execution.ledger().timers().take_while(is_due).take(limit).peekable();
@@ -156,13 +158,16 @@ impl Instance {
         let (mut bytes, mut latest_arrival_ms) = (0, 0);
         let weight = |jobs: &[Job]| jobs.iter().map(Job::weight).sum::<u64>();
         // The first portion is taken even if it exceeds the limits: otherwise it could never be delivered.
-        while let Some(carried) = self.queue.take_carried(|jobs| {
-            (delivery.jobs.is_empty() && limit > 0)
-                || (delivery.jobs.len() + jobs.len() <= limit && bytes + weight(jobs) <= max_bytes)
-        }) {
+        while delivery.jobs.len() < limit
+            && let Some(carried) = self.queue.take_carried(|jobs| {
+                delivery.jobs.is_empty()
+                    || (delivery.jobs.len() + jobs.len() <= max_jobs && bytes + weight(jobs) <= max_bytes)
+            })
+        {
             delivery.append([still_of(execution.started(), carried)]);
             bytes = weight(&delivery.jobs);
         }
+        delivery.cut(at_most);
         if self.queue.has_carried() {
             // Carried-over jobs are older than everything else, which therefore waits for the next turn.
             return delivery;
@@ -258,7 +263,7 @@ impl Instance {
         source: TurnSource,
         delivery: Delivery,
     ) {
-        let Delivery { jobs, messages, fired_ms } = delivery;
+        let Delivery { jobs, messages, fired_ms, rest } = delivery;
         // Calls to a new execution are made after its first turn.
         let calls = match source {
             TurnSource::Start(_) => Vec::new(),
@@ -272,6 +277,7 @@ impl Instance {
         }
         let runs_code = source.runs_code();
         let number = shared.next_turn_task();
+        let messages = Batch::with_rest(messages, rest);
         self.phase = Phase::Turning(Turning::new(number, messages, calls.clone(), fired_ms));
         let is_full = self.is_full(shared);
         shared.outputs.push(Output::TakeTurn(Box::new(TurnTask {
@@ -429,20 +435,8 @@ fn is_of_adopted(execution: &Execution, starter: u64, message: &Message) -> bool
 /// The jobs that were carried over to an earlier execution and not delivered there, as far as they concern events of
 /// this one.
 pub(super) fn still_of(started: &Started, queued: Queued) -> Queued {
-    let Message::Carried { execution, jobs } = queued.message else { return queued };
+    let Message::Carried { execution, jobs, in_place_of } = queued.message else { return queued };
     let is_of = |job: &Job| job.subject().is_none_or(|event| started.has_event_of(execution, event));
     let jobs = jobs.into_iter().filter(is_of).collect();
-    Queued { message: Message::Carried { execution, jobs }, ..queued }
-}
-
-/// How many jobs a turn that skips events takes: those up to the last skipped one. Another event that the code cannot
-/// read may follow. It would make the turn fail, and since a skip request is valid for one attempt only, neither of
-/// them could ever be skipped.
-fn jobs_before(skips: &[Queued], execution: &Execution) -> usize {
-    let skipped = skips.iter().filter_map(|queued| match &queued.message {
-        Message::Job(Job::ExternalEventSkipped { event_id }) => Some(event_id.0),
-        _ => None,
-    });
-    let Some(last) = skipped.max() else { return usize::MAX };
-    usize::try_from(last.saturating_sub(execution.ledger().events())).unwrap_or(usize::MAX)
+    Queued { message: Message::Carried { execution, jobs, in_place_of }, ..queued }
 }

@@ -114,6 +114,19 @@ impl Instance {
         message.is_skip() && message.skipped() == self.skippable()
     }
 
+    /// How many jobs a turn takes that follows this many events and skips the event that blocks the instance: those up to
+    /// that event. Another event that the code cannot read may follow. It would make the turn fail, and since a skip request
+    /// is valid for one attempt only, neither of them could ever be skipped.
+    pub(super) fn jobs_before(&self, skips: &[Queued], events: u64) -> usize {
+        let skipped = skips.iter().filter(|queued| self.is_wanted_skip(&queued.message));
+        let skipped = skipped.filter_map(|queued| match &queued.message {
+            Message::Job(Job::ExternalEventSkipped { event_id }) => Some(event_id.0),
+            _ => None,
+        });
+        let Some(last) = skipped.max() else { return usize::MAX };
+        usize::try_from(last.saturating_sub(events)).unwrap_or(usize::MAX)
+    }
+
     /// Delivers the requests to skip the event that blocks the instance, after everything else. Requests that name
     /// another event have no effect: that event may be readable, or the id may belong to a different event by now.
     pub(super) fn deliver_skips(&self, shared: &mut Shared, skips: Vec<Queued>, delivery: &mut Delivery) {
