@@ -18,7 +18,7 @@ impl Client {
     /// Pauses an instance: it takes no turn until it is [resumed](Client::resume). Messages to it are kept, timers do not
     /// fire, and activities that run go on, with their results kept. Its timeout and the grace of a cancel still end it.
     ///
-    /// [`InstanceView::blocked`](crate::InstanceView::blocked) says so, with [`Blocked::pause`](crate::Blocked::pause).
+    /// [`InstanceView::blocked`](crate::InstanceView::blocked) says so, with [`Blocked::pause`](crate::client::Blocked::pause).
     /// Pausing an instance that is paused changes the reason.
     ///
     /// ```

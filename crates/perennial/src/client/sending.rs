@@ -90,14 +90,14 @@ impl Client {
     }
 
     /// Tries a blocked instance again without the external event that its code cannot read. `event` is the number in
-    /// [`Blocked::event`](crate::Blocked::event), which the reason of the block names; any other is refused. That the
+    /// [`Blocked::event`](crate::client::Blocked::event), which the reason of the block names; any other is refused. That the
     /// event was skipped is recorded, and the code gets the next of its name.
     pub async fn skip_event(&self, id: &str, event: EventId) -> Result<(), ClientError> {
         self.skip(id, Skippable::Event(event)).await
     }
 
     /// Tries a blocked instance again without the message in its inbox that nobody can read. `number` is that in
-    /// [`Blocked::message`](crate::Blocked::message), which the reason of the block names; any other is refused. The message
+    /// [`Blocked::message`](crate::client::Blocked::message), which the reason of the block names; any other is refused. The message
     /// is deleted, and the history records that. What it said is lost: if it was the outcome of a child, the instance
     /// waits for that child on, and can be [reset](Client::reset).
     pub async fn skip_message(&self, id: &str, number: u64) -> Result<(), ClientError> {
