@@ -50,8 +50,7 @@ fn open(url: &str, role: Role) -> Result<Arc<dyn Store>, StartError> {
     match (url.split_once(':').ok_or_else(unknown)?, role) {
         (("memory", ""), Role::Owner { .. }) => Ok(Arc::new(MemoryStore::new(system_now_ms))),
         (("memory", "") | ("sqlite", ":memory:"), Role::Guest | Role::Reader) => {
-            let problem =
-                "a memory store belongs to its process; use the client of that runtime".to_owned();
+            let problem = "a memory store belongs to its process; use the client of that runtime".to_owned();
             Err(StoreError::CannotOpen(problem).into())
         }
         #[cfg(feature = "sqlite")]

@@ -4,9 +4,9 @@
 //! case, requests go through the store to the owner of the instance.
 
 mod explaining;
-mod hearing;
 mod instance_calls;
 mod managing;
+mod owner_replies;
 mod pruning;
 mod raising;
 mod reading;

@@ -246,7 +246,9 @@ impl Client {
                 Err(ClientError::Ended { id: owned })
             }
             Some(SendOutcome::Full(unread)) => Err(ClientError::Full { id: owned, unread }),
-            None => Err(ClientError::Unknown { id: owned, reason: "the store returned no outcome".to_owned() }),
+            None => {
+                Err(ClientError::Unknown { id: owned, reason: "the store returned no outcome".to_owned() })
+            }
         }
     }
 }

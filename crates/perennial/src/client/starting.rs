@@ -274,7 +274,7 @@ impl Client {
                 && !status.is_final()
             {
                 let Some(key) = client.key_of(id).await? else { continue };
-                match client.raise_and_hear(id, key, event, payload.clone()).await {
+                match client.raise_and_confirm(id, key, event, payload.clone()).await {
                     Ok(()) => return Ok((key, false)),
                     // The instance ended or was deleted in the meantime; look again to decide what follows.
                     Err(ClientError::Ended { .. } | ClientError::NotFound { .. }) => continue,

@@ -80,7 +80,7 @@ impl<M, F> fmt::Debug for Call<M, F> {
     message = "`{Self}` cannot be written into a history",
     label = "not serialisable",
     note = "derive `serde::Serialize` and `serde::Deserialize` for it",
-    note = "for an activity's error that is not yours, `#[activity(error = \"message\")]` keeps its words"
+    note = "for an error type of another crate, `#[activity(error = \"message\")]` records its message"
 )]
 pub trait Recordable: Serialize + DeserializeOwned {}
 
@@ -89,7 +89,7 @@ impl<T: Serialize + DeserializeOwned> Recordable for T {}
 
 /// The return type of a marked function: a [`Result`], or an alias of one.
 #[diagnostic::on_unimplemented(
-    message = "orchestrations and activities return a `Result<T, E>`, so that failing is a value like any other",
+    message = "orchestrations and activities must return a `Result<T, E>`",
     label = "not a `Result`"
 )]
 pub trait Returned {

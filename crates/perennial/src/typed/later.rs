@@ -103,7 +103,7 @@ impl<T: Serialize + 'static> ActivityReturn for Later<T> {
     message = "`{Self}` cannot be written into a history",
     label = "not serialisable",
     note = "derive `serde::Serialize` and `serde::Deserialize` for it",
-    note = "for an activity's error that is not yours, `#[activity(error = \"message\")]` keeps its words"
+    note = "for an error type of another crate, `#[activity(error = \"message\")]` records its message"
 )]
 pub trait RecordableResult {}
 

@@ -50,7 +50,7 @@ pub trait ActivityTarget<I, K> {
 #[diagnostic::on_unimplemented(
     message = "this is not an orchestration that takes this input",
     label = "not an orchestration with this input",
-    note = "an activity is called with `schedule_activity`, inside of an orchestration",
+    note = "an activity is called with `schedule_activity`, inside an orchestration",
     note = "pass a function marked with `#[orchestration]` and its input (several arguments as a tuple), a name and a \
             string, or an `Orchestration`"
 )]

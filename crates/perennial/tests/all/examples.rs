@@ -43,9 +43,9 @@ const EXAMPLES: &[(&str, &str)] = &[
     ("eternal_loop", "closed in round 3 with 23\nexecutions: 3\n"),
     (
         "retries_and_heartbeats",
-        "attempt 1 begins behind row 0\n\
-         attempt 2 begins behind row 3\n\
-         attempt 3 begins behind row 7\n\
+        "attempt 1 begins after row 0\n\
+         attempt 2 begins after row 3\n\
+         attempt 3 begins after row 7\n\
          charge, attempt 1\n\
          imported 10 rows of prices.csv; charged: Err(Application(\"card expired\"))\n",
     ),
@@ -68,7 +68,7 @@ const EXAMPLES: &[(&str, &str)] = &[
         "searching",
         "city begins with Os: [\"d-1\", \"d-2\"]\n\
          70 to 120: [\"d-2\", \"d-4\"]\n\
-         behind Oslo: [\"d-4\"]\n\
+         after Oslo: [\"d-4\"]\n\
          arrived: 2\n\
          Oslo Øystese\n",
     ),
@@ -85,7 +85,7 @@ const EXAMPLES: &[(&str, &str)] = &[
          reminded Ada\n\
          not early: true\n\
          in Oslo: 1\n\
-         PER-0606 already exists: instance \"r-1\" is completed; choose another id, or use the one that is there\n\
+         PER-0606 already exists: instance \"r-1\" is completed; choose another id, or use the existing instance\n\
          Use: existed, reminded Ada\n\
          ReplaceEnded: started, reminded Bob\n\
          socks: a new parcel\n\

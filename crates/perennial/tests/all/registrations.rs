@@ -151,7 +151,7 @@ async fn p4_a_start_without_what_orchestrations_use_names_all_of_it() {
         error,
         "PER-0608 not registered: orchestration \"far\" 1.0.0 uses the activity \"ship\", orchestration \"far\" 1.0.0 uses \
          the activity or orchestration \"by.name\", orchestration \"report\" 1.2.0 uses the activity \"mail\"; register it, \
-         or take the declaration back"
+         or remove the declaration"
     );
     let error = refused(pair()).await;
     assert!(error.contains("uses the orchestration \"report\""), "{error}");
