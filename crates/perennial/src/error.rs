@@ -409,16 +409,16 @@ pub enum ClientError {
         /// How long the client waited.
         patience: std::time::Duration,
     },
-    /// A token is malformed, or was never issued.
-    #[error("{prefix}: {problem}; use the token exactly as the activity issued it", prefix = self.code().prefix())]
+    /// A token is malformed, or was never handed out.
+    #[error("{prefix}: {problem}; use the token exactly as the activity handed it out", prefix = self.code().prefix())]
     BadToken {
         /// Why it is invalid.
         problem: String,
     },
-    /// The attempt that issued the token has ended.
+    /// The attempt that handed out the token has ended.
     #[error(
         "{prefix}: attempt {attempt} of activity {event} of instance {id:?} failed or timed out, and \
-         attempt {current} has replaced it; nothing was done. The new attempt issues its own token", prefix = self.code().prefix())]
+         attempt {current} has replaced it; nothing was done. The new attempt hands out its own token", prefix = self.code().prefix())]
     AttemptOver {
         /// The id of the instance.
         id: String,

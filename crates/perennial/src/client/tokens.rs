@@ -202,7 +202,7 @@ impl Client {
 }
 
 fn never_handed_out() -> ClientError {
-    ClientError::BadToken { problem: "it was never issued".to_owned() }
+    ClientError::BadToken { problem: "it was never handed out".to_owned() }
 }
 
 /// Finds the end of an activity in a history.

@@ -287,12 +287,13 @@ impl Client {
             let started = read.turns.first().and_then(Turn::started).cloned();
             chain = started.as_ref().map(|started| started.chain);
             let ending = History::from(read.turns).ending().cloned();
-            let goes_on = matches!(ending, Some(Ending::OrchestrationContinuedAsNew { .. }));
+            let continues = matches!(ending, Some(Ending::OrchestrationContinuedAsNew { .. }));
             let was_left = is_left;
             is_left = started.as_ref().is_some_and(|started| started.reset.is_some());
-            if is_cut_off || (execution < row.execution && !goes_on && !was_left) {
+            if is_cut_off || (execution < row.execution && !continues && !was_left) {
                 report.found(row, what, "it does not end where the next execution begins");
-            } else if execution == row.execution && row.status.is_final() != (ending.is_some() && !goes_on) {
+            } else if execution == row.execution && row.status.is_final() != (ending.is_some() && !continues)
+            {
                 let status = row.status.name();
                 report.found(row, what, format!("its last turn is not that of an instance that is {status}"));
             } else if execution == row.execution
@@ -339,31 +340,37 @@ fn fault_of_row(
     ending: Option<&Ending>,
     tasks: &[TaskRow],
 ) -> Option<&'static str> {
-    let goes_on = matches!(ending, None | Some(Ending::OrchestrationContinuedAsNew { .. }));
+    let continues = matches!(ending, None | Some(Ending::OrchestrationContinuedAsNew { .. }));
     let checks = [
         (row.name == started.name, "its history is that of another orchestration"),
         (row.version == started.version, "its history is that of another version"),
         (row.parent == started.parent, "its history is that of another instance's child"),
         (is_attributed(row, ledger), "its attributes are not those that its code set"),
-        (is_same(row.published.as_ref(), ledger.status()), "it publishes something else than its code did"),
-        (row.status != Status::Pending, "it is pending, and has a history"),
-        (goes_on || ending.is_some_and(|ending| Status::after(ending) == row.status), "it ended otherwise"),
+        (
+            is_same(row.published.as_ref(), ledger.status()),
+            "its published status is not the one that its code set",
+        ),
+        (row.status != Status::Pending, "it is pending, but has a history"),
+        (
+            continues || ending.is_some_and(|ending| Status::after(ending) == row.status),
+            "its status is not that of its ending",
+        ),
         (
             row.status.is_final() == row.ended_ms.is_some(),
-            "it has ended, and does not say when, or the reverse",
+            "it has ended without a time of its end, or the reverse",
         ),
     ];
     if let Some((_, problem)) = checks.into_iter().find(|(holds, _)| !holds) {
         return Some(problem);
     }
-    if !goes_on || row.status.is_final() || row.blocked.is_some() {
+    if !continues || row.status.is_final() || row.blocked.is_some() {
         return None;
     }
     let has_task = |event: EventId| tasks.iter().any(|task| task.id.event == event);
     let is_activity = |decision: &Decision| matches!(decision, Decision::ActivityScheduled { .. });
     let mut open = ledger.open().filter(|(_, decision)| is_activity(decision));
     if !row.owed && open.any(|(event, _)| !has_task(event)) {
-        return Some("an activity is open that nobody would run");
+        return Some("an open activity has no task, so it would never run");
     }
     let timer = ledger.timers().next().map(|(due_ms, _)| due_ms);
     let waiting = tasks.iter().filter(|task| task.state == TaskState::Waiting).filter_map(|task| task.due_ms);
@@ -371,10 +378,10 @@ fn fault_of_row(
     let wakes_ms = ends.chain(waiting).min();
     // The owner computes the end of a grace period, since only it knows the times without an owner.
     if ledger.cancel_request().is_some() && row.wake_at_ms.is_none() {
-        return Some("it is being cancelled, and nothing wakes it when its grace is over");
+        return Some("it is being cancelled, but is not woken at the end of the grace period");
     }
     let is_late = wakes_ms.is_some_and(|wakes_ms| row.wake_at_ms.is_none_or(|at_ms| at_ms > wakes_ms));
-    is_late.then_some("it would be woken later than it has to be")
+    is_late.then_some("it would be woken too late")
 }
 
 /// Whether an instance that has not begun is woken too late, or never.
@@ -386,7 +393,7 @@ fn begins_late(row: &InstanceRow, not_before_ms: Option<u64>) -> bool {
 fn fault_of_task(task: &TaskRow) -> Option<String> {
     match &task.work {
         Some(work) => TaskWork::decode(work).err().map(|problem| problem.to_string()),
-        None if task.state == TaskState::Queued => Some("nobody can run it: it has no work".to_owned()),
+        None if task.state == TaskState::Queued => Some("no node can run it: it has no work".to_owned()),
         None => None,
     }
 }

@@ -512,14 +512,14 @@ fn not_done(Unfinished { lanes, tasks }: Unfinished, commits: usize) -> String {
         parts.push(format!("turns not written: {commits}"));
     }
     if tasks > 0 {
-        parts.push(format!("tasks not given back: {tasks}"));
+        parts.push(format!("tasks not released: {tasks}"));
     }
     parts.push(match lanes {
         0 => "the node's session not ended".to_owned(),
-        _ => "the shards not given up".to_owned(),
+        _ => "the shards not released".to_owned(),
     });
     let parts = parts.join(", ");
-    format!("the store did not answer in time ({parts}); the next owner goes on from what it holds")
+    format!("the store did not respond in time ({parts}); the next owner continues from the stored state")
 }
 
 /// Starts closing the store. The future resolves when it is closed.

@@ -92,7 +92,7 @@ impl ClockCheck {
                 target: log::NODE,
                 seconds = set_back_ms / 1_000,
                 code = ErrorCode::ClockFarOff.as_str(),
-                "store clock set back: it is behind the time of turns; timers go on by this machine's steady clock"
+                "store clock set back: it is behind turn time; timers continue by this machine's steady clock"
             );
         }
         if off_ms > 0 {
@@ -101,7 +101,7 @@ impl ClockCheck {
                 target: log::NODE,
                 seconds = off_ms / 1_000,
                 code = ErrorCode::ClockFarOff.as_str(),
-                "clock far off: this machine's clock says {own} and the store's {store}; timers go by the store's, set the other (NTP)"
+                "clock far off: this machine's clock says {own} and the store's {store}; timers use the store's clock, correct the machine's (NTP)"
             );
         }
     }

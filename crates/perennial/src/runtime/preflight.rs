@@ -258,7 +258,7 @@ async fn check(
         Err(error) => return Ok(failed(&loaded.row, TurnFailure::from(error))),
     };
     let Some(started) = turns.first().and_then(Turn::started).cloned() else {
-        let reason = format!("{:?} does not begin with how it started", row.id);
+        let reason = format!("{:?} does not begin with a start event", row.id);
         return Ok(incompatible(&loaded.row, ErrorCode::CorruptHistory, None, None, reason.clone(), reason));
     };
     let Some(handler) = registry.handler(&started.name, &started.version) else {

@@ -1,7 +1,7 @@
-//! Every example ends by itself and prints what it is meant to print.
+//! Every example ends and prints the expected output.
 //!
-//! Cargo builds examples along with the tests of a package and leaves them in a directory beside the tests'. Where
-//! only this test was asked for they may be missing or old; then they are built here.
+//! Cargo builds examples along with the tests of a package, in a directory beside the tests. If only this
+//! test was selected they may be missing or outdated; then they are built here.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use std::time::SystemTime;
 
 const SOURCES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/examples");
 
-/// Examples and what they print, to the letter.
+/// Examples and their exact output.
 const EXAMPLES: &[(&str, &str)] = &[
     ("hello", "Hello, Ada!\n"),
     ("fan_out", "[1, 4, 9, 16, 25], together 55\n"),
@@ -102,7 +102,7 @@ const EXAMPLES: &[(&str, &str)] = &[
     ),
 ];
 
-/// What says how long something took cannot be the same each time: its last line has to begin like this.
+/// Examples that print a duration: the last line has to begin like this.
 const TIMED: &[(&str, &str)] = &[("survive", "started 200, completed 200, lost 0, kills 5, ")];
 
 /// The directory that the examples are built into.

@@ -152,7 +152,7 @@ impl Client {
             let group = groups.entry((FindingKind::Blocked, place)).or_default();
             group.text = format!("instances of `{}` are blocked: {}", row.name, text::cut(cause));
             group.remedy =
-                "`perennial show` has the report of each; `perennial retry` tries it again".to_owned();
+                "`perennial show` displays the report of each; `perennial retry` retries it".to_owned();
             group.add(row);
         }
         if row.blocked.is_some() {
@@ -170,7 +170,7 @@ impl Client {
                         has_work: true,
                     };
                     let line = text::line(&reason, nodes.now);
-                    let text = format!("instances have something to do, and {line}");
+                    let text = format!("instances have work to do, and {line}");
                     let remedy = text::remedy(&reason).unwrap_or_default();
                     groups.insert(key.clone(), Group { text, remedy, ..Group::default() });
                 }
@@ -271,11 +271,8 @@ fn activity_text(kind: FindingKind, example: &ActivityWait, now: Timestamp) -> S
         (FindingKind::ActivityInterrupted, _) => format!("the process ended while {name} ran"),
         (_, Some(failed)) => {
             let (attempts, age) = (example.attempt - 1, span(now - failed.at));
-            format!(
-                "{name} fails again and again: {attempts} attempts, the last {age} ago with {}",
-                failed.error
-            )
+            format!("{name} fails repeatedly: {attempts} attempts, the last {age} ago with {}", failed.error)
         }
-        (_, None) => format!("{name} fails again and again"),
+        (_, None) => format!("{name} fails repeatedly"),
     }
 }

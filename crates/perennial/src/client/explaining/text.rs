@@ -71,9 +71,9 @@ pub(super) fn line(reason: &WaitReason, now: Timestamp) -> String {
                     format!("{child}: orchestration `{name}`, scheduled {age} ago, has not been started yet")
                 }
                 (Some(status), _) if status.is_final() => {
-                    format!("{child}, which has {}: its outcome is on its way", ended(*status))
+                    format!("{child}, which has {}: its outcome has not arrived yet", ended(*status))
                 }
-                (Some(_), None) => format!("{child}, which runs"),
+                (Some(_), None) => format!("{child}, which is running"),
                 (Some(_), Some((first, others))) => {
                     let which = if first.reason.is_state() { ":" } else { ", which waits for" };
                     let more = match others.len() {
@@ -166,14 +166,14 @@ fn activity_line(activity: &ActivityWait, now: Timestamp) -> String {
                 ordinal(activity, *attempt)
             )
         }
-        ActivityState::NotStarted => format!("{} runs when a runtime does", ordinal(activity, *attempt)),
+        ActivityState::NotStarted => format!("{} runs once there is a runtime", ordinal(activity, *attempt)),
         ActivityState::Retry { due } => {
             format!("{}, next {}", failure(activity, now), at_text(*due, now))
         }
         ActivityState::Held { due } => {
             let times = many(u64::from(activity.interruptions), "time");
             let until = at_text(*due, now);
-            format!("held back because its process ended {times} while it ran; next {until}")
+            format!("delayed because its process ended {times} while it ran; next {until}")
         }
         ActivityState::Due { since } => {
             let failed = activity.failed.as_ref().map(|_| format!("{}, ", failure(activity, now)));
@@ -263,7 +263,7 @@ fn activity_remedy(activity: &ActivityWait) -> String {
         }
         _ if activity.interruptions > 0 => format!("find out why the process ends while `{name}` runs"),
         _ => format!(
-            "fix what makes `{name}` fail; its next attempt follows by itself, or cancel the instance"
+            "fix the cause of the failures of `{name}`; its next attempt follows automatically. Or cancel the instance"
         ),
     }
 }
