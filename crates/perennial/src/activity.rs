@@ -83,12 +83,12 @@ impl ActivityContext {
         format!("{}/{}/{}", self.task.key, self.task.execution, self.task.event)
     }
 
-    /// Whether the activity was cancelled: its result is no longer needed.
+    /// Whether this attempt was cancelled: its result is no longer needed.
     pub fn is_cancelled(&self) -> bool {
         self.cancellation.is_cancelled()
     }
 
-    /// Resolves when the activity is cancelled: its result is no longer needed.
+    /// Resolves when this attempt is cancelled: its result is no longer needed.
     pub fn cancelled(&self) -> WaitForCancellationFuture<'_> {
         self.cancellation.cancelled()
     }

@@ -508,7 +508,7 @@ impl Client {
     }
 }
 
-/// Whether somebody paused it.
+/// Whether it is paused individually or with its orchestration.
 fn is_paused(row: &InstanceRow) -> bool {
     row.blocked.as_ref().is_some_and(|blocked| blocked.pause.is_some())
 }

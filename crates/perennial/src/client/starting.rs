@@ -96,7 +96,7 @@ impl StartOptions {
         self
     }
 
-    /// Limits the total time of the instance, counted from the start; continue-as-new does not reset it. When
+    /// Limits the total time of the instance, counted from the call; continue-as-new does not reset it. When
     /// it elapses, the instance ends as timed out.
     pub fn timeout(mut self, timeout: Duration) -> StartOptions {
         self.timeout = Some(timeout);

@@ -154,7 +154,7 @@ impl Client {
         if self.past_of(&row, &call).await?.is_some() {
             return self.too_late(token, &call).await;
         }
-        // The owner checks the call again. While another node returns the attempt there is no row to check
+        // The owner checks the call again. While another node hands the attempt back there is no row to check
         // against.
         let stored = self.tasks(id).await?.into_iter().find(|task| task.id == token.task);
         if let Some(current) = stored.as_ref().map(|task| task.attempt).filter(|it| *it > call.attempt) {

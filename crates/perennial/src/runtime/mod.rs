@@ -1,7 +1,7 @@
 //! The runtime: drives a lane and a node of this process with threads, activities and a store.
 //!
 //! [`Driver`] connects the parts. Each background role has its own file: TurnThreads run orchestration code,
-//! Workers run activities, the Timekeeper fires timers.
+//! Workers run activities, the Timekeeper wakes the lane and the node at due times.
 
 mod builder;
 mod callers;

@@ -160,11 +160,12 @@ impl OrchestrationContext {
         self.core().select3(a, b, c)
     }
 
-    /// Waits for the first of many futures and returns its index.
+    /// Waits for the first of many futures and returns its index and output.
     ///
-    /// Pass `&mut futures` to keep the losers. For each result, a loop over what is left looks at few of its activities,
-    /// timers, events and sub-orchestrations, as long as no other unit waits for such operations and none is unpolled;
-    /// otherwise it looks at all of them. [`completions`](Self::completions) has no such condition.
+    /// Pass `&mut futures` to keep the losers. In a loop over the remaining futures, each result examines only a
+    /// few of the activities, timers, events and sub-orchestrations, as long as no other unit waits for such
+    /// operations and all of them have been polled; otherwise it examines all of them.
+    /// [`completions`](Self::completions) has no such condition.
     pub fn select<L: Operands>(&self, operands: L) -> Select<L> {
         self.core().select(operands)
     }

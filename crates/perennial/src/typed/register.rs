@@ -28,7 +28,7 @@ pub(super) type Boxed = Pin<Box<dyn Future<Output = Result<Payload, Payload>> + 
             `.activity(name, …)` or `.orchestration(name, version, …)`"
 )]
 pub trait Register<K> {
-    /// What it is, for the runtime.
+    /// The function as a handler, with its metadata.
     #[doc(hidden)]
     fn registration(self) -> Registration;
 }

@@ -123,13 +123,15 @@ pub trait UpdateTarget<I, K> {
     fn read_error(payload: Payload) -> Result<Self::Error, NotOfType>;
 }
 
-/// Something under which queries are answered: a [`Query`] with its types, or a name with those of the handler.
+/// Refers to a query when its handler is installed: a [`Query`] with its types, or a name with those of the
+/// handler.
 pub trait QueryHandled<I, O> {
     /// The name.
     fn name(&self) -> Cow<'_, str>;
 }
 
-/// Something under which updates are handled: an [`Update`] with its types, or a name with those of the handler.
+/// Refers to an update when its handler is installed: an [`Update`] with its types, or a name with those of the
+/// handler.
 pub trait UpdateHandled<I, O, E> {
     /// The name.
     fn name(&self) -> Cow<'_, str>;
@@ -147,29 +149,30 @@ impl<I, O, E> UpdateHandled<I, O, E> for Update<I, O, E> {
     }
 }
 
-/// Something that says what an instance returns: a marked function, an [`Orchestration`], or a name (then payloads).
+/// Refers to the orchestration of an instance, and determines the types of its result: a marked function, an
+/// [`Orchestration`], or a name (then payloads).
 #[diagnostic::on_unimplemented(
     message = "this is not an orchestration",
     label = "not an orchestration",
     note = "pass a function marked with `#[orchestration]`, an `Orchestration`, or a name"
 )]
 pub trait RunTarget<K> {
-    /// What it returns.
+    /// The type of its result.
     type Output;
-    /// The error that it returns.
+    /// The type of its error.
     type Error;
 
     /// The registered name.
     fn name(&self) -> Cow<'_, str>;
 
-    /// What it returned, of what is recorded.
+    /// Decodes the recorded result.
     fn read_output(payload: Payload) -> Result<Self::Output, NotOfType>;
 
-    /// The error that it returned, of what is recorded.
+    /// Decodes the recorded error.
     fn read_error(payload: Payload) -> Result<Self::Error, NotOfType>;
 }
 
-/// Implements a trait for marked functions, whose types are `O` and `E`, and whose description is `M`.
+/// Implements a trait for marked functions with the types `O` and `E` and the metadata `M`.
 macro_rules! functions {
     ($target:ident($context:ident, $meta:ident) -> $output:ident $body:tt) => {
         functions!(@ $target, $context, $meta, $output, $body, Function0() = ());
@@ -201,7 +204,7 @@ macro_rules! functions {
     };
 }
 
-/// Implements a trait for a description.
+/// Implements a trait for names with types.
 macro_rules! described {
     ($target:ident for $described:ident<$($type:ident: $bound:ident),*> {$($body:tt)*}) => {
         #[diagnostic::do_not_recommend]
@@ -219,8 +222,8 @@ macro_rules! described {
     };
 }
 
-/// Implements a trait for names: strings in, strings out (a result that is no string arrives as JSON text), or payloads
-/// as they are.
+/// Implements a trait for names: with strings (a result that is not a string is returned as JSON text), or with
+/// payloads.
 macro_rules! names {
     ($target:ident, texts $texts:tt, payloads $payloads:tt) => {
         names!(@ $target, Name {Into<String>}, |input| Ok(Payload::from(input.into())), $texts, &str, &&str, &String, String);
@@ -246,7 +249,7 @@ macro_rules! names {
     };
 }
 
-/// Implements for names what they can do without an input.
+/// Implements the traits without an input for names.
 macro_rules! bare_names {
     ($($name:ty),*) => {$(
         impl<I, O> QueryHandled<I, O> for $name {
@@ -272,7 +275,7 @@ macro_rules! bare_names {
     )*};
 }
 
-/// Reads what was returned, or an error: as its type, as text, or as it is.
+/// Implements decoding of a result or an error: as its type, as text, or as a payload.
 macro_rules! reads {
     ($read:ident, $name:ident = $type:ty as type) => {
         reads!(@ $read, $name = $type, |payload| payload.decode_as());

@@ -180,7 +180,7 @@ pub enum WaitReason {
         /// When the request was delivered.
         #[serde(rename = "since_ms")]
         since: Timestamp,
-        /// When the instance is terminated if it has not ended.
+        /// The end of the grace period, when the instance is ended.
         #[serde(rename = "until_ms")]
         until: Timestamp,
     },
