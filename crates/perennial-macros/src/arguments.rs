@@ -31,17 +31,17 @@ impl Arguments {
         for option in options {
             let name = option.path().get_ident().map(ToString::to_string).unwrap_or_default();
             if seen.contains(&name) {
-                return Err(Error::new_spanned(option.path(), format!("`{name}` is given twice")));
+                return Err(Error::new_spanned(option.path(), format!("`{name}` is specified twice")));
             }
             seen.push(name.clone());
             match (kind, name.as_str()) {
                 (Kind::Activity, "state") => {
-                    let of = "the types of the state are expected, such as `state(Pool)`";
+                    let of = "expected types of shared state, such as `state(Pool)`";
                     arguments.state = list(&option, Punctuated::<Type, Token![,]>::parse_terminated, of)?;
                     continue;
                 }
                 (Kind::Orchestration, "uses") => {
-                    let of = "activities and orchestrations are expected, such as `uses(charge, ship)`";
+                    let of = "expected activities and orchestrations, such as `uses(charge, ship)`";
                     arguments.uses = list(&option, Punctuated::<Expr, Token![,]>::parse_terminated, of)?;
                     check_used(&arguments.uses)?;
                     continue;
@@ -63,7 +63,7 @@ impl Arguments {
                 (Kind::Activity, "error") => {
                     let how = text(value, A_STRING)?;
                     if how.value() != "message" {
-                        return Err(Error::new(how.span(), "only `error = \"message\"` is known"));
+                        return Err(Error::new(how.span(), "expected `error = \"message\"`"));
                     }
                     arguments.error_as_message = true;
                 }
@@ -100,11 +100,11 @@ fn check_known(kind: Kind, option: &Meta, name: &str) -> Result<()> {
         Kind::Activity => "state",
     };
     let known: Vec<String> = known(kind).iter().chain([&list]).map(|name| format!("`{name}`")).collect();
-    let problem = format!("`{name}` is not known here; known are {}", known.join(", "));
+    let problem = format!("unknown option `{name}`; expected one of {}", known.join(", "));
     Err(Error::new_spanned(option.path(), problem))
 }
 
-/// What stands in the parentheses of an option.
+/// Parses the items in the parentheses of an option.
 fn list<T>(
     option: &Meta,
     parser: impl Parser<Output = Punctuated<T, Token![,]>>,
@@ -118,19 +118,18 @@ fn list<T>(
     }
 }
 
-/// Only what names something: a function, a constant that describes it, or a string.
+/// Accepts functions, constants such as an `Activity`, and strings.
 fn check_used(uses: &[Expr]) -> Result<()> {
     let is_name = |used: &&Expr| matches!(used, Expr::Path(_) | Expr::Lit(ExprLit { lit: Lit::Str(_), .. }));
     match uses.iter().find(|used| !is_name(used)) {
-        Some(other) => Err(Error::new_spanned(other, "a function or a name in double quotes is expected")),
+        Some(other) => Err(Error::new_spanned(other, "expected a function or a name in double quotes")),
         None => Ok(()),
     }
 }
 
-const A_STRING: &str = "a string is expected, in double quotes";
-const A_VERSION: &str = "a version has three numbers, such as \"1.0.0\"";
-const A_SPAN_OF_TIME: &str =
-    "a span of time is expected, such as \"250ms\", \"30s\", \"5m\", \"2h\" or \"7d\"";
+const A_STRING: &str = "expected a string in double quotes";
+const A_VERSION: &str = "expected a version of three numbers, such as \"1.0.0\"";
+const A_SPAN_OF_TIME: &str = "expected a duration, such as \"250ms\", \"30s\", \"5m\", \"2h\" or \"7d\"";
 
 fn text(value: &Expr, expected: &str) -> Result<LitStr> {
     match value {
@@ -144,7 +143,7 @@ fn number(value: &Expr) -> Result<LitInt> {
         Expr::Lit(ExprLit { lit: Lit::Int(number), .. }) if number.base10_parse::<u32>()? > 0 => {
             Ok(number.clone())
         }
-        other => Err(Error::new_spanned(other, "the number of attempts is expected, such as 5")),
+        other => Err(Error::new_spanned(other, "expected the number of attempts, such as 5")),
     }
 }
 

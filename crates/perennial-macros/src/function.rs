@@ -39,7 +39,7 @@ pub(crate) fn expand(kind: Kind, arguments: TokenStream, item: TokenStream) -> R
     let arguments = Arguments::parse(kind, arguments)?;
     let function: ItemFn = parse2(item).map_err(|error| {
         let noun = kind.noun();
-        Error::new(error.span(), format!("{noun} is a function with a body: {error}"))
+        Error::new(error.span(), format!("{noun} must be a function with a body: {error}"))
     })?;
     check(kind, &function.sig)?;
     let ItemFn { attrs, vis, sig, block } = &function;
@@ -167,7 +167,7 @@ fn marker(kind: Kind, name: &str, names: &[String], arguments: &Arguments) -> To
                             total_timeout_ms: #total,
                             heartbeat_timeout_ms: #heartbeat,
                             tag: #tag,
-                            // The return type tells.
+                            // Determined by the return type.
                             completes_later: false,
                         }
                     }
@@ -183,27 +183,30 @@ fn marker(kind: Kind, name: &str, names: &[String], arguments: &Arguments) -> To
 fn check(kind: Kind, sig: &Signature) -> Result<()> {
     let noun = kind.noun();
     if kind == Kind::Orchestration && sig.asyncness.is_none() {
-        return Err(Error::new(sig.fn_token.span, "an orchestration is an `async fn`"));
+        return Err(Error::new(sig.fn_token.span, "an orchestration must be an `async fn`"));
     }
     let qualifiers =
         [sig.constness.map(|q| q.span), sig.unsafety.map(|q| q.span), sig.abi.as_ref().map(Spanned::span)];
     if let Some(span) = qualifiers.into_iter().flatten().next() {
-        return Err(Error::new(span, format!("{noun} is neither `const` nor `unsafe` nor `extern`")));
+        return Err(Error::new(span, format!("{noun} must not be `const`, `unsafe` or `extern`")));
     }
     if !sig.generics.params.is_empty() || sig.generics.where_clause.is_some() {
-        let problem = format!("{noun} has no generics: it is found by its name alone");
+        let problem = format!("{noun} must not be generic: it is identified by its name");
         return Err(Error::new_spanned(&sig.generics, problem));
     }
     let context = kind.context();
     let missing = || {
-        let problem = format!("the first argument of {noun} is its context: `ctx: {context}`");
+        let problem = format!("the first argument of {noun} must be its context: `ctx: {context}`");
         Error::new(sig.paren_token.span.join(), problem)
     };
     match sig.inputs.first() {
         Some(FnArg::Typed(first)) if is_context(&first.ty, context) => {}
         Some(FnArg::Typed(_)) | None => return Err(missing()),
         Some(FnArg::Receiver(receiver)) => {
-            return Err(Error::new_spanned(receiver, format!("{noun} is a plain function, without `self`")));
+            return Err(Error::new_spanned(
+                receiver,
+                format!("{noun} must be a plain function, without `self`"),
+            ));
         }
     }
     for input in sig.inputs.iter().skip(1) {
@@ -211,13 +214,14 @@ fn check(kind: Kind, sig: &Signature) -> Result<()> {
             && matches!(&*typed.ty, Type::ImplTrait(_) | Type::Reference(_))
         {
             let problem = format!(
-                "{noun} owns its arguments, which are read from a history: name a type that owns its data, such as `String`"
+                "the arguments of {noun} are decoded from a history: use types that own their data, such as `String`"
             );
             return Err(Error::new_spanned(&typed.ty, problem));
         }
     }
     if let Some(surplus) = sig.inputs.iter().nth(MAX_ARGUMENTS + 1) {
-        let problem = format!("{noun} takes up to {MAX_ARGUMENTS} arguments after its context; use a struct");
+        let problem =
+            format!("{noun} takes at most {MAX_ARGUMENTS} arguments after its context; use a struct");
         return Err(Error::new_spanned(surplus, problem));
     }
     Ok(())
@@ -233,7 +237,7 @@ fn is_context(ty: &Type, context: &str) -> bool {
 /// The types of a function's `Result<T, E>`, or of an alias of it.
 fn result_types(kind: Kind, sig: &Signature) -> Result<(Type, Type)> {
     let noun = kind.noun();
-    let problem = format!("{noun} returns a `Result<T, E>`, so that failing is a value like any other");
+    let problem = format!("{noun} must return a `Result<T, E>`");
     let ReturnType::Type(_, ty) = &sig.output else {
         return Err(Error::new_spanned(&sig.ident, problem));
     };

@@ -10,13 +10,14 @@ use proc_macro::TokenStream;
 
 /// Turns an `async fn` into an orchestration.
 ///
-/// Its first argument is the context; up to four others, and what it returns (a `Result`), are written as JSON. `version`
-/// is a semver and `1.0.0` if not given; `name` is the function's own if not given. The code that this makes says
-/// `::perennial`: if your program has the crate under another name, write `extern crate other_name as perennial;` once.
+/// The first argument is the context. Up to four further arguments, and the returned `Result`, are recorded
+/// as JSON. `version` is a semantic version, by default `1.0.0`; `name` is by default the name of the
+/// function. The generated code refers to `::perennial`: if your program has the crate under another name,
+/// write `extern crate other_name as perennial;` once.
 ///
-/// `uses(charge, ship)` names activities and orchestrations that the code schedules, by their functions or, in double
-/// quotes, by their names. A runtime in which one of them is not registered does not start. It need not be complete, and
-/// has no influence on what the code may schedule.
+/// `uses(charge, ship)` declares activities and orchestrations that the code schedules, by function or, in
+/// double quotes, by name. A runtime in which one of them is not registered does not start. The list need not
+/// be complete, and does not restrict what the code may schedule.
 ///
 /// ```ignore
 /// #[orchestration(version = "1.2.0", uses(charge))]
@@ -33,13 +34,13 @@ pub fn orchestration(arguments: TokenStream, item: TokenStream) -> TokenStream {
 
 /// Turns a function into an activity: an `async fn`, or a plain function that blocks its thread.
 ///
-/// Its first argument is the context; the others, and what it returns, are written as JSON. How it is run where
-/// nothing else is said can be given: `retry = 5` (attempts, with doubling pauses), `timeout = "30s"` (one attempt),
-/// `total_timeout`, `queue_timeout`, `heartbeat_timeout`, `tag = "gpu"`. With `error = "message"` an error that cannot
-/// be written as JSON comes back as its message.
+/// The first argument is the context. The other arguments and the result are recorded as JSON. These options
+/// apply unless the caller overrides them: `retry = 5` (attempts, with doubling pauses), `timeout = "30s"`
+/// (one attempt), `total_timeout`, `queue_timeout`, `heartbeat_timeout`, `tag = "gpu"`. With `error =
+/// "message"`, an error that cannot be written as JSON is recorded as its message.
 ///
-/// `state(Pool, Mailer)` names the types of shared state that the function reads with `ctx.state::<Pool>()`. A runtime
-/// that was not given one of them does not start.
+/// `state(Pool, Mailer)` declares the types of shared state that the function reads with
+/// `ctx.state::<Pool>()`. A runtime in which one of them is missing does not start.
 ///
 /// ```ignore
 /// #[activity(retry = 5, timeout = "30s", state(Payments))]

@@ -1,13 +1,13 @@
-//! Somebody approves an order by a link, days later perhaps: the activity hands out a token and returns, and whoever has
-//! the token completes it. Nothing runs meanwhile, and no restart is noticed.
+//! An order is approved through a link, perhaps days later: the activity sends out its token and returns, and
+//! the holder of the token completes it. Nothing runs in the meantime, and restarts do not matter.
 
 use perennial::prelude::*;
 use tokio::sync::mpsc::UnboundedSender;
 
-/// What stands in for e-mail here.
+/// Stands in for e-mail.
 type Mail = UnboundedSender<(String, String)>;
 
-/// Asks somebody by mail. The answer comes later, by the link.
+/// Asks by mail. The answer arrives later, through the link.
 #[activity(state(Mail))]
 async fn ask(ctx: ActivityContext, approver: String, cents: u64) -> Result<Later<bool>, String> {
     println!("to {approver}: please approve {cents} cents (attempt {})", ctx.attempt());
@@ -15,7 +15,7 @@ async fn ask(ctx: ActivityContext, approver: String, cents: u64) -> Result<Later
     Ok(Later::Pending)
 }
 
-/// Asks again once if nobody answers within a day, and takes silence as a no.
+/// Asks once more if there is no answer within a day, and treats silence as a no.
 #[orchestration(uses(ask))]
 async fn order(ctx: OrchestrationContext, cents: u64) -> Result<String, String> {
     let approval = ctx

@@ -1,4 +1,4 @@
-//! Channels, streams and locks that you know, between the units of one execution: they come back by replay.
+//! Ordinary channels, streams and locks between the units of one execution. Replay restores their state.
 
 use futures::stream::{self, StreamExt};
 use perennial::prelude::*;
@@ -12,7 +12,7 @@ async fn measure(_: ActivityContext, city: String) -> Result<u64, String> {
 #[orchestration]
 async fn survey(ctx: OrchestrationContext, cities: Vec<String>) -> Result<Vec<String>, String> {
     let (measured, mut results) = mpsc::channel(4);
-    // One unit measures, two cities at a time; the other takes what it sends.
+    // One unit measures two cities at a time; the other receives the results.
     let measuring = ctx.spawn({
         let ctx = ctx.clone();
         async move {
@@ -30,7 +30,7 @@ async fn survey(ctx: OrchestrationContext, cities: Vec<String>) -> Result<Vec<St
     });
     let mut lines = Vec::new();
     loop {
-        // `biased;` makes the choice follow from the record; without it, it would be random.
+        // `biased;` makes the choice deterministic; without it, it would be random.
         tokio::select! {
             biased;
             result = results.recv() => match result {

@@ -1,4 +1,4 @@
-//! Ways to start: later, found by attributes, once per id, or as an event if it is there already.
+//! Ways to start an instance: delayed, with searchable attributes, once per id, or together with an event.
 
 use std::time::Instant;
 
@@ -12,7 +12,7 @@ async fn remind(_ctx: OrchestrationContext, whom: String) -> Result<String, Stri
     Ok(format!("reminded {whom}"))
 }
 
-/// Collects two items, whoever sends them.
+/// Collects two items.
 #[orchestration]
 async fn parcel(ctx: OrchestrationContext) -> Result<Vec<String>, String> {
     Ok(vec![ctx.schedule_wait(ITEM).await, ctx.schedule_wait(ITEM).await])
@@ -23,7 +23,7 @@ async fn main() -> perennial::Result<()> {
     let runtime = Runtime::open("memory:").register(remind).register(parcel).start().await?;
     let client = runtime.client();
 
-    // Later: the start is durable now, the code begins after the delay.
+    // Delayed: the start is durable now, the code begins after the delay.
     let begun = Instant::now();
     let later = StartOptions::default().delay(Duration::from_millis(300)).attribute("city", "Oslo");
     client.start_with("remind", "r-1", "Ada", later).await?;
@@ -31,11 +31,11 @@ async fn main() -> perennial::Result<()> {
     println!("{}", client.result("r-1").await?.to_text());
     println!("not early: {}", begun.elapsed() >= Duration::from_millis(300));
 
-    // Found by what it was given.
+    // Found by its attribute.
     let in_oslo = Filter::new().attribute("city", "Oslo");
     println!("in Oslo: {}", client.count(in_oslo).await?.rows);
 
-    // Once per id: refused by default, or taken as it is, or replaced.
+    // If the id exists, the start is refused by default. It can also use or replace the existing instance.
     println!("{}", client.start(remind, "r-1", "Bob".to_owned()).await.unwrap_err());
     for policy in [OnExisting::Use, OnExisting::ReplaceEnded] {
         let options = StartOptions::default().on_existing(policy);
@@ -43,7 +43,7 @@ async fn main() -> perennial::Result<()> {
         println!("{policy:?}: {}, {}", if run.is_new() { "started" } else { "existed" }, run.result().await?);
     }
 
-    // Start it, or tell the one that is there: one call, no race.
+    // Starts the instance, or raises an event at the existing one, in one atomic call.
     for item in ["socks", "hats"] {
         let options = StartOptions::default().or_raise("item", item);
         let run = client.start_with(parcel, "p-1", (), options).await?;

@@ -1,5 +1,5 @@
-//! Payloads that only the runtime can read: authenticated encryption with key ids, and a key that is replaced while an
-//! instance waits.
+//! Payloads that only the runtime can read: authenticated encryption with key ids, and a key rotation while
+//! an instance waits.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,8 @@ use perennial::prelude::*;
 const APPROVED: ExternalEvent<bool> = ExternalEvent::named("approved");
 const NONCE_BYTES: usize = 24;
 
-/// Encrypts with the current key, and decrypts with any that it has. In a real program the keys come from a key service.
+/// Encrypts with the current key, and decrypts with any known key. In a real program the keys come from a key
+/// service.
 struct Encrypt {
     keys: BTreeMap<String, XChaCha20Poly1305>,
     current: String,
@@ -27,7 +28,7 @@ impl Encrypt {
     }
 }
 
-/// A payload that was copied to another instance, or whose key id was changed, does not decrypt.
+/// A payload that was copied to another instance, or whose key id was changed, cannot be decrypted.
 fn associated(key: &str, context: &PayloadContext) -> Vec<u8> {
     let instance = context.instance.map_or_else(String::new, |instance| instance.to_string());
     format!("{key}/{instance}").into_bytes()
@@ -39,7 +40,7 @@ impl PayloadCodec for Encrypt {
     }
 
     fn encode(&self, bytes: &[u8], context: &PayloadContext) -> Result<Option<Encoded>, CodecError> {
-        // Long enough to be drawn at random for each payload.
+        // Long enough to be random for each payload.
         let nonce = XChaCha20Poly1305::generate_nonce(&mut OsRng);
         let sealed = Sealed { msg: bytes, aad: &associated(&self.current, context) };
         let sealed = self.keys[&self.current].encrypt(&nonce, sealed);
@@ -56,7 +57,9 @@ impl PayloadCodec for Encrypt {
             let sealed = Sealed { msg: sealed, aad: &associated(key, context) };
             cipher.decrypt(XNonce::from_slice(nonce), sealed).ok()
         });
-        opened.ok_or_else(|| CodecError::Failed("it was changed, or belongs to another instance".to_owned()))
+        opened.ok_or_else(|| {
+            CodecError::Failed("the payload was changed, or belongs to another instance".to_owned())
+        })
     }
 }
 
@@ -79,14 +82,14 @@ async fn main() -> perennial::Result<()> {
     runtime.client().start(transfer, "t-1", "account 4711".to_owned()).await?;
     runtime.shutdown().await?;
 
-    // June writes from now on; May is kept for as long as something that it wrote is there.
+    // New payloads use June's key; May's key is kept for as long as payloads need it.
     let codecs = Codecs::default().with(Encrypt::with_keys(&[may, june]));
     let runtime = Runtime::open(&url).codecs(codecs.clone()).register(transfer).start().await?;
     let client = Client::open_with_codecs(&url, codecs)?;
     client.raise_event("t-1", APPROVED, true).await?;
     println!("with the keys: {}", client.result("t-1").await?);
 
-    // Whoever has no key sees what happened, and not with what.
+    // Without the keys, the events are visible but not their payloads.
     let history = Client::open(&url)?.history("t-1").await?;
     let started = history.turns[0].started().expect("a history begins with its start");
     println!("without: {} with {}", started.name, started.input.as_json());

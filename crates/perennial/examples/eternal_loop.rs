@@ -1,4 +1,4 @@
-//! A loop without an end: continue-as-new starts each round with an empty history, under the same id.
+//! An endless loop: continue-as-new starts each round with an empty history, under the same id.
 
 use perennial::prelude::*;
 use serde::{Deserialize, Serialize};
@@ -14,7 +14,7 @@ const CLOSE: ExternalEvent<()> = ExternalEvent::named("close");
 
 #[orchestration]
 async fn meter(ctx: OrchestrationContext, mut meter: Meter) -> Result<Meter, String> {
-    // Real code goes on until `ctx.should_continue_as_new()` says that the history has grown long.
+    // Real code loops until `ctx.should_continue_as_new()` returns `true`, when the history has grown long.
     for _ in 0..2 {
         match ctx.select2(ctx.schedule_wait(READING), ctx.schedule_wait(CLOSE)).await {
             Either::First(reading) => meter.total += reading,
@@ -22,7 +22,7 @@ async fn meter(ctx: OrchestrationContext, mut meter: Meter) -> Result<Meter, Str
         }
     }
     meter.round += 1;
-    // Ends this execution. Events that nobody has read yet are there in the next one, in order.
+    // Ends this execution. Unread events are kept for the next one, in order.
     ctx.continue_as_new(meter).await
 }
 

@@ -1,17 +1,17 @@
-//! Many activities at once, and all their results in the order in which they were asked for.
+//! Many activities at once, with results in the order of the calls.
 
 use perennial::prelude::*;
 
 #[activity]
 async fn square(_: ActivityContext, number: u64) -> Result<u64, String> {
-    // The larger the number, the sooner it is done: the order of results does not depend on it.
+    // Larger numbers finish earlier; the order of the results does not depend on it.
     tokio::time::sleep(Duration::from_millis(60 - 10 * number)).await;
     Ok(number * number)
 }
 
 #[orchestration]
 async fn squares(ctx: OrchestrationContext, upto: u64) -> Result<Vec<u64>, String> {
-    // Scheduling returns at once. `try_join` gives up at the first error and cancels the rest.
+    // Scheduling returns at once. `try_join` returns at the first error and cancels the rest.
     let running = (1..=upto).map(|number| ctx.schedule_activity(square, number));
     Ok(ctx.try_join(running).await?)
 }

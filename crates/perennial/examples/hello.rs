@@ -8,7 +8,7 @@ async fn greet(_: ActivityContext, name: String) -> Result<String, String> {
     Ok(format!("Hello, {name}!"))
 }
 
-/// Orchestrations decide what is done. What they decide and what they are told is recorded.
+/// Orchestrations make the decisions. Their calls and the results are recorded.
 #[orchestration]
 async fn welcome(ctx: OrchestrationContext, name: String) -> Result<String, String> {
     Ok(ctx.schedule_activity(greet, name).await?)

@@ -1,4 +1,4 @@
-//! An instance waits for a person, for as long as that takes, and costs nothing meanwhile.
+//! An instance waits for a person, for as long as necessary, without using resources.
 
 use perennial::prelude::*;
 use serde::{Deserialize, Serialize};
@@ -34,7 +34,7 @@ async fn main() -> perennial::Result<()> {
     let published = client.status("lunch").await?.published;
     println!("lunch: {}", published.map(|status| status.to_text()).unwrap_or_default());
 
-    // Mostly from a web handler, hours later; the event is durable when the call returns.
+    // Usually called by a web handler, hours later. The event is durable when the call returns.
     client.raise_event("lunch", DECIDED, Decision { by: "Grace".to_owned(), approved: true }).await?;
     client.raise_event("yacht", DECIDED, Decision { by: "Ada".to_owned(), approved: false }).await?;
     println!("lunch: {}", lunch.result().await?);

@@ -1,4 +1,4 @@
-//! Queries look at a running instance, updates change it: checked before they are accepted, with an answer.
+//! Queries read a running instance. Updates change it: they are validated first, and return an answer.
 
 use perennial::prelude::*;
 
@@ -8,7 +8,7 @@ const ADD: Update<String, usize> = Update::named("add");
 
 #[orchestration]
 async fn cart(ctx: OrchestrationContext) -> Result<Vec<String>, String> {
-    // State is shared by the code and its handlers. It is memory: after a crash it is computed again.
+    // State is shared by the code and its handlers. It is in memory: after a crash, replay computes it again.
     let items = ctx.state(Vec::<String>::new());
 
     ctx.on_query(ITEMS, &items, |items, ()| items.read(Clone::clone));

@@ -1,14 +1,14 @@
-//! An activity that fails is tried again, and goes on from where the last attempt's heartbeat said it was.
+//! A failed activity is retried, and continues from the last heartbeat of the failed attempt.
 
 use perennial::prelude::*;
 
 const ROWS: u32 = 10;
 
-/// Five attempts where the call says nothing else; given up if it is silent for five seconds.
+/// Five attempts, unless the call overrides it. An attempt times out after five seconds without a heartbeat.
 #[activity(retry = 5, heartbeat_timeout = "5s")]
 async fn import(ctx: ActivityContext, file: String) -> Result<String, String> {
     let begin: u32 = ctx.decode_details().unwrap_or(0);
-    println!("attempt {} begins behind row {begin}", ctx.attempt());
+    println!("attempt {} begins after row {begin}", ctx.attempt());
     for row in begin + 1..=ROWS {
         // The connection breaks twice.
         if ctx.attempt() < 3 && row == 4 * ctx.attempt() {
@@ -19,7 +19,7 @@ async fn import(ctx: ActivityContext, file: String) -> Result<String, String> {
     Ok(format!("{ROWS} rows of {file}"))
 }
 
-/// Errors of some kinds are final, however many attempts are left.
+/// Some errors are final, however many attempts are left.
 #[activity]
 async fn charge(ctx: ActivityContext) -> Result<(), String> {
     println!("charge, attempt {}", ctx.attempt());

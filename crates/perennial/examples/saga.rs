@@ -1,4 +1,4 @@
-//! When a later step fails, what was done before is undone, in reverse; even if the process dies half-way.
+//! If a later step fails, completed steps are undone in reverse order, even if the process dies in between.
 
 use perennial::prelude::*;
 

@@ -1,4 +1,4 @@
-//! Instances are found by what they are about: by value, by how a text begins, by range.
+//! Finding instances by their attributes: by value, by prefix, by range.
 
 use perennial::prelude::*;
 use perennial::{Action, Condition, Filter, attribute};
@@ -7,7 +7,7 @@ const ARRIVED: ExternalEvent<()> = ExternalEvent::named("arrived");
 
 #[orchestration]
 async fn delivery(ctx: OrchestrationContext, city: String, cents: u64) -> Result<String, String> {
-    // They can also be given at the start, and changed at any time.
+    // Attributes can also be set at the start, and changed at any time.
     ctx.set_attribute("city", &city);
     ctx.set_attribute("cents", cents);
     ctx.schedule_wait(ARRIVED).await;
@@ -29,7 +29,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     {
         client.start(delivery, id, (city.to_owned(), cents)).await?;
     }
-    // A start is durable before the code has run; wait until all of them have told what they are about.
+    // A start is durable before the code has run; wait until all instances have set their attributes.
     while found(&client, vec![attribute("cents").greater_than(0)]).await?.len() < 4 {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
@@ -37,10 +37,10 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("city begins with Os: {:?}", found(&client, vec![attribute("city").starts_with("Os")]).await?);
     let between = vec![attribute("cents").at_least(7_000), attribute("cents").less_than(12_000)];
     println!("70 to 120: {:?}", found(&client, between).await?);
-    // From text, as the command line and HTTP handlers have it.
-    println!("behind Oslo: {:?}", found(&client, vec!["city > Oslo".parse()?]).await?);
+    // Conditions can be parsed from text, such as arguments of a command or an HTTP request.
+    println!("after Oslo: {:?}", found(&client, vec!["city > Oslo".parse()?]).await?);
 
-    // What takes a filter takes conditions.
+    // Filters accept conditions, too.
     let small = Filter::new().condition("cents<=7000".parse()?);
     let arrived = Action::Raise { event: "arrived".to_owned(), payload: ().into() };
     println!("arrived: {}", client.for_each(small, arrived, |_| ()).await?.done);

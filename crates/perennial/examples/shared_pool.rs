@@ -1,11 +1,11 @@
-//! Activities share a pool of database connections, and write once although they may run twice.
+//! Activities share a pool of database connections, and write once even if they run twice.
 
 use std::sync::{Mutex, PoisonError};
 
 use perennial::prelude::*;
 use rusqlite::Connection;
 
-/// Stands for the pool of your database's driver.
+/// Stands in for the pool of a database driver.
 struct Pool(Mutex<Vec<Connection>>);
 
 impl Pool {
@@ -18,12 +18,12 @@ impl Pool {
     }
 }
 
-/// Not async: it blocks its thread, so it runs on threads that may be blocked. Its error has no serde; its message is
-/// kept.
+/// Not async: it blocks its thread, so it runs on the pool of blocking threads. Its error type does not
+/// implement serde, so the message is recorded.
 #[activity(error = "message", state(Pool))]
 fn book(ctx: ActivityContext, account: String, cents: i64) -> Result<i64, rusqlite::Error> {
     ctx.state::<Pool>().with(|database| {
-        // The key is the same for every attempt of this activity. A second attempt finds it taken.
+        // The key is the same for every attempt of this activity, so a second attempt inserts nothing.
         let sql = "INSERT INTO bookings (key, account, cents) VALUES (?1, ?2, ?3) ON CONFLICT DO NOTHING";
         database.execute(sql, (ctx.idempotency_key(), &account, cents))?;
         let sql = "SELECT sum(cents) FROM bookings WHERE account = ?1";
@@ -46,7 +46,8 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     database.execute("CREATE TABLE bookings (key TEXT PRIMARY KEY, account TEXT, cents INTEGER)", ())?;
     let pool = Pool(Mutex::new(vec![database]));
 
-    // Without the pool, or without `book`, the runtime would not start, and say what is missing.
+    // Without the pool, or without `book`, the runtime would not start, and the error would name what is
+    // missing.
     let runtime = Runtime::open("memory:").register(save_up).register(book).state(pool).start().await?;
     let run = runtime.client().start(save_up, "savings-1", "ada".to_owned()).await?;
     println!("balance: {}", run.result().await?);

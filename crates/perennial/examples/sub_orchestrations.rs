@@ -1,4 +1,4 @@
-//! An orchestration runs others as children, each an instance of its own with its own history.
+//! An orchestration runs others as children, each an instance with its own id and history.
 
 use perennial::client::Tree;
 use perennial::prelude::*;
@@ -22,14 +22,14 @@ async fn party(ctx: OrchestrationContext, flavours: Vec<String>) -> Result<Vec<S
         let id = format!("{flavour} for {}", ctx.info().instance);
         ctx.schedule_sub_orchestration_with_id(cake, id, flavour)
     });
-    // `join` waits for all of them, whatever becomes of each.
+    // `join` waits for all of them, including those that fail.
     let outcomes = ctx.join(cakes).await;
     Ok(outcomes.into_iter().map(|cake| cake.unwrap_or_else(|error| format!("none ({error})"))).collect())
 }
 
 fn print(tree: &Tree, indent: usize) {
     println!("{:indent$}{} is {}", "", tree.instance.id, tree.instance.status.name());
-    // Oldest first, and these three are equally old.
+    // Children are listed oldest first, and these three are equally old.
     let mut children: Vec<&Tree> = tree.children.iter().collect();
     children.sort_by_key(|child| &child.instance.id);
     children.into_iter().for_each(|child| print(child, indent + 2));

@@ -1,8 +1,8 @@
-//! A worker process is killed again and again, and every order is finished all the same.
+//! A worker process is killed repeatedly, and every order is still completed.
 //!
-//! `cargo run --release -p perennial --example survive`. The program starts itself as a worker on an embedded SQLite file, starts
-//! orders from outside, kills the worker (as `kill -9` does) while they run, starts it again, and in the end shows how
-//! one order went and that none was lost.
+//! `cargo run --release -p perennial --example survive`. The program starts itself as a worker on an embedded
+//! SQLite file, starts orders from outside, kills the worker (like `kill -9`) while they run, and starts it
+//! again. At the end it shows the history of one order and that none was lost.
 
 use std::path::Path;
 use std::process::{Child, Command};
@@ -22,7 +22,7 @@ async fn order(ctx: OrchestrationContext, item: String) -> Result<String, String
     ctx.schedule_activity("ship", packed.join(", ")).await
 }
 
-/// Stands for a call to another system.
+/// Stands in for a call to another system.
 async fn work(_: ActivityContext, input: String) -> Result<String, String> {
     tokio::time::sleep(Duration::from_millis(20)).await;
     Ok(input)
@@ -48,7 +48,7 @@ async fn worker(url: &str) -> Result<(), Box<dyn std::error::Error>> {
     std::future::pending().await
 }
 
-/// Starts orders, kills the worker, and looks at what became of them.
+/// Starts orders, kills the worker, and checks the results.
 async fn director() -> Result<(), Box<dyn std::error::Error>> {
     let directory = tempfile::tempdir()?;
     let url = format!("sqlite:{}", directory.path().join("orders.db").display());
@@ -91,7 +91,7 @@ fn start_worker(url: &str) -> std::io::Result<Child> {
     Command::new(std::env::current_exe()?).arg(url).spawn()
 }
 
-/// Opens the store beside the worker, once that has made it.
+/// Opens the store beside the worker, once the worker has created it.
 async fn connect(url: &str, directory: &Path) -> Result<Client, Box<dyn std::error::Error>> {
     while !directory.join("orders.db").exists() {
         tokio::time::sleep(Duration::from_millis(10)).await;

@@ -1,4 +1,4 @@
-//! A flow of thirty-two days, tested in milliseconds: the clock skips to whatever is due next.
+//! An orchestration that takes thirty-two days, tested in milliseconds: the clock skips to the next due time.
 
 use perennial::prelude::*;
 use perennial_testkit::{TestEnvironment, crash_everywhere};
@@ -8,7 +8,7 @@ const DAY: Duration = Duration::from_secs(86_400);
 
 #[activity]
 async fn charge(_: ActivityContext, _cents: u64) -> Result<String, String> {
-    Err("the payment service is not there in tests".to_owned())
+    Err("the payment service is not available in tests".to_owned())
 }
 
 #[orchestration]
@@ -22,18 +22,18 @@ async fn checkout(ctx: OrchestrationContext, cents: u64) -> Result<String, Strin
     Ok(receipt)
 }
 
-/// What the program gives to its runtime.
+/// The registrations of the program.
 fn app() -> Registrations {
     Registrations::new().register(checkout).register(charge)
 }
 
-/// What the tests below have in common: the program, with a payment service that is mocked.
+/// The common setup of the tests below: the program, with a mocked payment service.
 fn shop(env: TestEnvironment) -> TestEnvironment {
     env.registrations(app()).mock(charge, |cents| Ok(format!("receipt for {cents}")))
 }
 
 fn main() {
-    // In a project of your own each of these is a #[test].
+    // In your own project, each of these is a `#[test]`.
     let mut env = shop(TestEnvironment::new()).raise_at(2 * DAY, APPROVED, true);
     println!("approved: {}", env.run(checkout, 500).unwrap());
     println!("days: {}", env.elapsed().as_secs() / DAY.as_secs());
@@ -42,14 +42,14 @@ fn main() {
     let mut env = shop(TestEnvironment::new());
     println!("forgotten: {}", env.run(checkout, 500).unwrap_err());
 
-    // The payment service refuses twice, then it does not answer.
+    // The payment service refuses twice, then times out.
     let mut env = shop(TestEnvironment::new())
         .raise_at(2 * DAY, APPROVED, true)
         .fail_times(charge, 2, "503 service unavailable")
         .time_out_times(charge, 1);
     println!("fourth attempt: {}", env.run(checkout, 500).unwrap());
 
-    // The same again with a crash before and after every commit, and with every activity run twice.
+    // The same with a crash before and after every commit, and with every activity run twice.
     let report = crash_everywhere(|env| shop(env).raise_at(2 * DAY, APPROVED, true).run(checkout, 500));
     println!("survives every crash: {}", report.is_ok());
 }

@@ -1,4 +1,4 @@
-//! Two ways to not wait for ever: a limit on one thing, and a race between several.
+//! Two ways to limit a wait: a timeout on one future, and a race between several.
 
 use perennial::prelude::*;
 
@@ -6,15 +6,15 @@ use perennial::prelude::*;
 async fn ask(ctx: ActivityContext, supplier: String, takes_ms: u64) -> Result<String, String> {
     tokio::select! {
         () = tokio::time::sleep(Duration::from_millis(takes_ms)) => Ok(format!("{supplier} offers")),
-        // What lost a race is cancelled. An activity that listens ends at once.
-        () = ctx.cancelled() => Err("nobody waits any more".to_owned()),
+        // The losers of a race are cancelled. An activity that checks for cancellation ends at once.
+        () = ctx.cancelled() => Err("cancelled".to_owned()),
     }
 }
 
 #[orchestration]
 async fn quote(ctx: OrchestrationContext) -> Result<Vec<String>, String> {
     let slow = ctx.schedule_activity(ask, ("Slow & Sons".to_owned(), 60_000));
-    // The limit is a durable timer: it holds through a crash, and is not counted again after it.
+    // The limit is a durable timer: it survives a crash and does not start over.
     let within_limit = match ctx.timeout(Duration::from_millis(100), slow).await {
         Ok(answer) => answer?,
         Err(_) => "Slow & Sons took too long".to_owned(),

@@ -1,4 +1,4 @@
-//! New code meets old instances: a patch changes the code that they run, a version leaves it alone.
+//! Deploying new code while instances run: a patch changes the code of running instances, a version does not.
 
 use perennial::prelude::*;
 
@@ -30,7 +30,8 @@ mod last_year {
 mod today {
     use super::*;
 
-    /// The same version, with a change behind a gate: who passed this point before goes on the old way.
+    /// The same version, with a change behind a patch: instances that passed this point before take the old
+    /// path.
     #[orchestration(version = "1.0.0")]
     pub async fn order(ctx: OrchestrationContext) -> Result<Vec<String>, String> {
         let mut done = Vec::new();
@@ -43,7 +44,7 @@ mod today {
         Ok(done)
     }
 
-    /// A new version: new instances take it, those that run stay with theirs.
+    /// A new version: new instances use it, running instances keep theirs.
     #[orchestration(name = "order", version = "2.0.0")]
     pub async fn order_2(ctx: OrchestrationContext) -> Result<Vec<String>, String> {
         let mut done = Vec::new();

@@ -17,7 +17,7 @@ use crate::client::Client;
 use crate::runtime::HeartbeatMonitor;
 use crate::shared_state::SharedState;
 
-/// What an activity knows about the attempt it is. Cloning is cheap.
+/// The handle of an activity's attempt: ids, cancellation, heartbeats and shared state. Cloning is cheap.
 #[derive(Clone)]
 pub struct ActivityContext {
     pub(crate) task: Arc<ActivityTask>,
@@ -28,23 +28,23 @@ pub struct ActivityContext {
 }
 
 impl ActivityContext {
-    /// The instance that scheduled the activity.
+    /// The id of the instance that scheduled the activity.
     pub fn instance(&self) -> &str {
         &self.task.instance
     }
 
-    /// The instance's execution.
+    /// The number of the execution that scheduled the activity.
     pub fn execution(&self) -> u64 {
         self.task.execution
     }
 
-    /// The event that scheduled the activity.
+    /// The id of the event that scheduled the activity.
     pub fn event_id(&self) -> EventId {
         self.task.event
     }
 
     /// The id that the orchestration gave this activity with
-    /// [`ActivityFuture::id`](crate::context::ActivityFuture::id), if it did.
+    /// [`ActivityFuture::id`](crate::context::ActivityFuture::id), or `None`.
     ///
     /// ```
     /// use perennial::prelude::*;
@@ -71,63 +71,65 @@ impl ActivityContext {
         self.task.activity_id.as_deref()
     }
 
-    /// 1 for the first attempt.
+    /// The number of this attempt, starting with 1.
     pub fn attempt(&self) -> u32 {
         self.task.attempt
     }
 
-    /// A key that is the same for every attempt of this activity and differs from that of every other. Give it to
-    /// services that can tell a repeated request by it.
+    /// A key that is the same for every attempt of this activity and differs from that of every other
+    /// activity. Pass it to services that recognise repeated requests by such a key.
     pub fn idempotency_key(&self) -> String {
-        // Not the id: another instance may have it later.
+        // The id alone does not suffice: after a deletion, another instance may have it.
         format!("{}/{}/{}", self.task.key, self.task.execution, self.task.event)
     }
 
-    /// Whether nobody waits for the result any more.
+    /// Whether this attempt was cancelled: its result is no longer needed.
     pub fn is_cancelled(&self) -> bool {
         self.cancellation.is_cancelled()
     }
 
-    /// Resolves when nobody waits for the result any more.
+    /// Resolves when this attempt is cancelled: its result is no longer needed.
     pub fn cancelled(&self) -> WaitForCancellationFuture<'_> {
         self.cancellation.cancelled()
     }
 
-    /// Says that the attempt is alive, and how far it is. The details survive a crash (they are written every few
-    /// seconds) and are there for the next attempt, in [`ActivityContext::decode_details`].
+    /// Reports that the attempt is alive, with details about its progress. The details are stored every few
+    /// seconds, survive a crash, and are available to the next attempt through
+    /// [`ActivityContext::decode_details`].
     ///
     /// # Panics
     ///
-    /// If the details cannot be written as JSON. The attempt then fails and says so.
+    /// Panics if the details cannot be written as JSON. The attempt then fails with that message.
     pub fn heartbeat(&self, details: impl Serialize) {
         match Payload::encode(&details) {
             Ok(details) => self.heartbeats.beat(quoted(&details)),
             Err(error) => panic!(
-                "{}: what the activity {:?} reports cannot be written as JSON: {error}",
+                "{}: the heartbeat details of activity {:?} cannot be written as JSON: {error}",
                 ErrorCode::UnwritableDetails.prefix(),
                 self.task.name
             ),
         }
     }
 
-    /// What earlier attempts reported last.
+    /// The last heartbeat details of earlier attempts.
     pub fn details(&self) -> Option<&Payload> {
         self.task.details.as_ref()
     }
 
-    /// What earlier attempts reported last, if it is of this type.
+    /// The last heartbeat details of earlier attempts, or `None` if they are not of this type.
     pub fn decode_details<T: DeserializeOwned>(&self) -> Option<T> {
         self.task.details.as_ref()?.decode().ok()
     }
 
-    /// The shared state of type `T`, which [`Registrations::state`](crate::Registrations::state) was given.
+    /// The shared state of type `T`, set with [`Registrations::state`](crate::Registrations::state).
     ///
-    /// The activity declares the type in its attribute: `#[activity(state(T))]`. What is declared is there: a runtime
-    /// without it does not start.
+    /// The activity declares the type in its attribute: `#[activity(state(T))]`. A runtime in which a
+    /// declared type is missing does not start.
     ///
     /// # Panics
     ///
-    /// If the activity does not declare a `T`, even if the runtime has one. The attempt then fails and says so.
+    /// Panics if the activity does not declare a `T`, even if the runtime has one. The attempt then fails
+    /// with that message.
     pub fn state<T: Send + Sync + 'static>(&self) -> &T {
         self.state.as_ref().and_then(|state| state.get()).unwrap_or_else(|| {
             let wanted = std::any::type_name::<T>();
@@ -140,16 +142,17 @@ impl ActivityContext {
         })
     }
 
-    /// The token of this attempt: a text that can stand in a link. Whoever has it can say how the attempt ended, after
-    /// its code has returned [`Later::Pending`](crate::Later::Pending), or before.
+    /// The token of this attempt, as text that is safe in a URL. Whoever has the token can report the result,
+    /// before or after the code returns [`Later::Pending`](crate::Later::Pending).
     ///
-    /// It is the same whenever this attempt asks for it, also after a crash; a retry has another one. Give it only to
-    /// whom you trust with the result.
+    /// Every call of this attempt returns the same token, even after a crash; a retry has another one. Give
+    /// it only to those you trust with the result.
     ///
     /// # Panics
     ///
-    /// If the activity was not scheduled to complete later: its function returns no [`Later`](crate::Later), or it was
-    /// scheduled by its name without `.completes_later()`. The attempt then fails and says so.
+    /// Panics if the activity was not scheduled to complete later: its function does not return
+    /// [`Later`](crate::Later), or it was scheduled by name without `.completes_later()`. The attempt then
+    /// fails with that message.
     pub fn completion_token(&self) -> String {
         match CompletionToken::of(&self.task) {
             Some(token) => token.to_string(),
@@ -179,12 +182,12 @@ impl fmt::Debug for ActivityContext {
     }
 }
 
-/// What an attempt returns.
+/// The future of one attempt.
 pub type ActivityFutureBox = Pin<Box<dyn Future<Output = Result<Payload, Payload>> + Send>>;
 
-/// What runs an activity. Closures that take a context and an input do.
+/// Code that runs an activity. Implemented for closures that take a context and an input.
 pub trait ActivityHandler: Send + Sync + 'static {
-    /// Begins one attempt.
+    /// Starts one attempt.
     fn run(&self, ctx: ActivityContext, input: Payload) -> ActivityFutureBox;
 }
 

@@ -1,4 +1,4 @@
-//! What callers are told when something cannot be done.
+//! Errors of runtimes and clients.
 
 use std::fmt;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use perennial_core::{EventId, NameError, NotOfType, PatternError, Payload};
 
 use crate::error_code::words;
 
-/// What gives a value or an [`Error`].
+/// A `Result` with [`Error`] as its default error type.
 ///
 /// ```
 /// use perennial::prelude::*;
@@ -21,9 +21,9 @@ use crate::error_code::words;
 /// ```
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Anything that can go wrong with a runtime and its clients.
+/// Any error of a runtime or a client.
 ///
-/// A `main` that returns it prints what it says: its `Debug` is its `Display`.
+/// `Debug` prints the same text as `Display`, so that a `main` that returns this error prints a readable message.
 #[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -33,7 +33,7 @@ pub enum Error {
     /// A client's call failed.
     #[error(transparent)]
     Client(#[from] ClientError),
-    /// An orchestration gave no result.
+    /// An orchestration ended without a result.
     #[error(transparent)]
     Orchestration(#[from] OrchestrationError),
     /// The store failed.
@@ -54,84 +54,84 @@ impl fmt::Debug for Error {
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StartError {
-    /// The URL names no store that this build knows.
+    /// The URL does not name a store that this build supports.
     #[error("{prefix} {url:?}: use sqlite:PATH, sqlite::memory: or memory:", prefix = self.code().prefix())]
     UnknownUrl {
         /// The URL.
         url: String,
     },
-    /// The URL has options, which no store takes.
+    /// The URL has options, which no store supports.
     #[error(
         "{prefix} {url:?}: options such as {options:?} are not supported; use sqlite:PATH, and the methods of the builder \
-         for settings. A file whose name has a instance_call mark is opened with `SqliteStore::open`", prefix = self.code().prefix()
+         for settings. A file whose name has a question mark is opened with `SqliteStore::open`", prefix = self.code().prefix()
     )]
     UrlOptions {
         /// The URL.
         url: String,
-        /// What comes after the question mark.
+        /// The part after the question mark.
         options: String,
     },
-    /// There is no store to look into.
+    /// The store does not exist.
     #[error(
-        "{prefix}: there is no file {path:?}; check the path, or start a runtime on it first, which makes it", prefix = self.code().prefix())]
+        "{prefix}: there is no file {path:?}; check the path, or start a runtime on it first, which creates it", prefix = self.code().prefix())]
     NoStore {
-        /// The file.
+        /// The path of the file.
         path: String,
     },
-    /// The same thing was registered twice.
+    /// A name, or a type of state, was registered twice.
     #[error("{prefix}: {what}; each name and version has one handler", prefix = self.code().prefix())]
     RegisteredTwice {
-        /// What.
+        /// A description of the registration.
         what: String,
     },
-    /// Activities declare state that was not given.
+    /// Activities declare state that is missing.
     #[error(
         "{prefix}: {}; give it to the builder with `.state(…)`, with exactly this type", missing.join(", "),
         prefix = self.code().prefix()
     )]
     MissingState {
-        /// Each activity with a type, in words.
+        /// One text per activity and type.
         missing: Vec<String>,
     },
-    /// Something is declared to be used that is not registered: by an orchestration, or by the policy of its versions.
+    /// An orchestration, or a version policy, refers to something that is not registered.
     #[error(
-        "{prefix}: {}; register it, or take the declaration back", missing.join(", "), prefix = self.code().prefix()
+        "{prefix}: {}; register it, or remove the declaration", missing.join(", "), prefix = self.code().prefix()
     )]
     Missing {
-        /// Each orchestration with what it uses, in words.
+        /// One text per missing registration.
         missing: Vec<String>,
     },
-    /// A version is not one.
+    /// A version is not valid semver.
     #[error("{prefix}: orchestration {name:?} {version:?}: {problem}; use semver, such as 1.0.0", prefix = self.code().prefix())]
     Version {
-        /// The orchestration.
+        /// The name of the orchestration.
         name: String,
-        /// What was given.
+        /// The invalid version.
         version: String,
-        /// What is wrong with it.
+        /// Why it is invalid.
         problem: String,
     },
-    /// A pattern cannot be used.
+    /// A pattern is invalid.
     #[error("{prefix}: cannot register {pattern:?}: {}", words(source.code(), source), prefix = self.code().prefix())]
     Pattern {
         /// The pattern.
         pattern: String,
-        /// Why.
+        /// The reason.
         source: PatternError,
     },
-    /// A name cannot be used.
+    /// A name is invalid.
     #[error("{prefix}: cannot register {name:?}: {}", words(source.code(), source), prefix = self.code().prefix())]
     Name {
         /// The name.
         name: String,
-        /// Why.
+        /// The reason.
         source: NameError,
     },
     /// The store cannot be used.
     #[error(transparent)]
     Store(#[from] StoreError),
     /// There is no tokio runtime to run activities on.
-    #[error("{prefix}: start the runtime inside of one, for instance under #[tokio::main]", prefix = self.code().prefix())]
+    #[error("{prefix}: start the runtime inside of one, for example under #[tokio::main]", prefix = self.code().prefix())]
     NoTokio,
 }
 
@@ -143,54 +143,54 @@ pub enum ClientError {
     #[error(
         "{prefix}: there is no instance {id:?}; check the id and the store, it may have been deleted", prefix = self.code().prefix())]
     NotFound {
-        /// The id.
+        /// The id of the instance.
         id: String,
     },
     /// The id is taken.
-    #[error("{prefix}: instance {id:?} is {}; choose another id, or use the one that is there", .status.name(), prefix = self.code().prefix())]
+    #[error("{prefix}: instance {id:?} is {}; choose another id, or use the existing instance", .status.name(), prefix = self.code().prefix())]
     AlreadyExists {
-        /// The id.
+        /// The id of the instance.
         id: String,
-        /// Where that instance stands.
+        /// The status of the existing instance.
         status: Status,
     },
     /// The instance has ended.
     #[error(
-        "{prefix}: instance {id:?} has ended; the request had no effect. For more work, start another", prefix = self.code().prefix())]
+        "{prefix}: instance {id:?} has ended; the request had no effect. For more work, start another instance", prefix = self.code().prefix())]
     Ended {
-        /// The id.
+        /// The id of the instance.
         id: String,
     },
-    /// An update was accepted, and its execution ended before it answered.
+    /// An update was accepted, but its execution ended before the handler returned.
     #[error(
-        "{prefix}: instance {id:?} accepted the update, and ended or continued as new before it answered; what \
-         the update had done until then is recorded", prefix = self.code().prefix())]
+        "{prefix}: instance {id:?} accepted the update, but ended or continued as new before its handler returned; \
+         the effects of the handler up to then are recorded", prefix = self.code().prefix())]
     Unanswered {
-        /// The id.
+        /// The id of the instance.
         id: String,
     },
-    /// The code of the orchestration cannot read the input.
+    /// The input is not of the type that the orchestration takes.
     #[error(
-        "{prefix}: orchestration {name:?} takes a {type_name}, and the input of instance {id:?} cannot be read as \
-         one: {problem}; nothing was started", prefix = self.code().prefix())]
+        "{prefix}: orchestration {name:?} takes a {type_name}, but the input of instance {id:?} cannot be \
+         decoded as one: {problem}; nothing was started", prefix = self.code().prefix())]
     BadInput {
-        /// The id.
+        /// The id of the instance.
         id: String,
-        /// The orchestration.
+        /// The name of the orchestration.
         name: String,
-        /// What it takes.
+        /// The type that it takes.
         type_name: &'static str,
-        /// Why that cannot be read.
+        /// Why it cannot be decoded.
         problem: String,
     },
-    /// The id or a name cannot be used.
+    /// An id or a name is invalid.
     #[error("{prefix}: {what} {name:?}: {}", words(source.code(), source), prefix = self.code().prefix())]
     InvalidName {
-        /// What it names.
+        /// The kind of the name.
         what: &'static str,
         /// The name.
         name: String,
-        /// Why.
+        /// The reason.
         source: NameError,
     },
     /// No orchestration of this name is registered.
@@ -200,25 +200,25 @@ pub enum ClientError {
         /// The name.
         name: String,
     },
-    /// The version that was asked for is not one.
+    /// The requested version is not valid semver.
     #[error(
         "{prefix}: instance {id:?} cannot be of version {version:?}: {problem}; use semver, such as 1.0.0", prefix = self.code().prefix())]
     BadVersion {
-        /// The id.
+        /// The id of the instance.
         id: String,
-        /// What was given.
+        /// The invalid version.
         version: String,
-        /// What is wrong with it.
+        /// Why it is invalid.
         problem: String,
     },
-    /// What the instance returned or published is encoded, and this client does not decode it.
+    /// A payload of the instance is encoded, and this client lacks the codec.
     #[error(
-        "{prefix}: what instance {id:?} says is encoded ({marker}); give the client the \
+        "{prefix}: the payload of instance {id:?} is encoded ({marker}); give the client the \
          codecs of the runtime", prefix = self.code().prefix())]
     Encoded {
-        /// The id.
+        /// The id of the instance.
         id: String,
-        /// The codecs and the size.
+        /// Names the codecs and the size.
         marker: Payload,
     },
     /// A payload is too large.
@@ -226,286 +226,284 @@ pub enum ClientError {
         "{prefix}: the payload for instance {id:?} has {bytes} bytes, {limit} are allowed; \
              keep large data elsewhere and pass a reference", prefix = self.code().prefix())]
     TooLarge {
-        /// The id.
+        /// The id of the instance.
         id: String,
-        /// How many bytes it has.
+        /// Its size.
         bytes: usize,
-        /// How many it may have.
+        /// The largest allowed size.
         limit: usize,
     },
     /// The instance has too many unread events.
     #[error("{prefix}: instance {id:?} has {unread} unread events; try again when it has read some", prefix = self.code().prefix())]
     Full {
-        /// The id.
+        /// The id of the instance.
         id: String,
-        /// How many.
+        /// The number of unread events.
         unread: usize,
     },
-    /// The instance is not blocked, or paused.
+    /// The instance is not blocked, or is paused.
     #[error(
-        "{prefix}: instance {id:?} has nothing to retry; it goes on by itself, or if it is paused, when it is \
-         resumed", prefix = self.code().prefix())]
+        "{prefix}: instance {id:?} has nothing to retry; it continues automatically, or if it is paused, when it \
+         is resumed", prefix = self.code().prefix())]
     NotBlocked {
-        /// The id.
+        /// The id of the instance.
         id: String,
     },
-    /// The instance is blocked, but not by what was to be skipped.
+    /// The instance is not blocked by the event or message that was to be skipped.
     #[error("{prefix}: {}", skippable(.id, *.blocking), prefix = self.code().prefix())]
     NotBlockedBy {
-        /// The id.
+        /// The id of the instance.
         id: String,
-        /// What can be skipped, if that blocks the instance.
+        /// The event or message that blocks the instance and can be skipped, if any.
         blocking: Option<Skippable>,
     },
-    /// The instance cannot be reset as it was asked for.
-    #[error("{prefix}: instance {id:?} is as it was: {reason}", prefix = self.code().prefix())]
+    /// The instance cannot be reset as requested.
+    #[error("{prefix}: instance {id:?} was not changed: {reason}", prefix = self.code().prefix())]
     NotReset {
-        /// The id.
+        /// The id of the instance.
         id: String,
-        /// Why.
+        /// The reason.
         reason: String,
     },
     /// The instance is paused together with its orchestration.
     #[error(
-        "{prefix}: instance {id:?} goes on when its orchestration {name:?} does; resume that", prefix = self.code().prefix())]
+        "{prefix}: instance {id:?} is paused together with its orchestration {name:?}; resume the orchestration", prefix = self.code().prefix())]
     OrchestrationPaused {
-        /// The id.
+        /// The id of the instance.
         id: String,
-        /// The orchestration.
+        /// The name of the orchestration.
         name: String,
     },
-    /// The code that waits for the event cannot read what came with it.
+    /// The content of the event is not of the type that the waiting code takes.
     #[error(
-        "{prefix}: instance {id:?} takes a {type_name} with event {event:?}, and what was sent cannot be read as \
+        "{prefix}: instance {id:?} takes a {type_name} with event {event:?}, but the content cannot be decoded as \
          one: {problem}; nothing was recorded", prefix = self.code().prefix())]
     BadEvent {
-        /// The id.
+        /// The id of the instance.
         id: String,
-        /// The event's name.
+        /// The name of the event.
         event: String,
-        /// What the code takes.
+        /// The type that the code takes.
         type_name: &'static str,
-        /// Why that cannot be read.
+        /// Why it cannot be decoded.
         problem: String,
     },
     /// The instance has no such execution, or its history was deleted.
     #[error(
-        "{prefix}: instance {id:?} has nothing recorded of execution {execution}; the current one is \
+        "{prefix}: instance {id:?} has no recorded execution {execution}; the current one is \
          {current}, and older ones may have been deleted", prefix = self.code().prefix())]
     NoExecution {
-        /// The id.
+        /// The id of the instance.
         id: String,
-        /// What was asked for.
+        /// The requested execution.
         execution: u64,
         /// The current execution.
         current: u64,
     },
-    /// The store could not be asked.
+    /// The store failed.
     #[error("{prefix}: instance {id:?}: {}", words(source.code(), source), prefix = self.code().prefix())]
     Store {
-        /// The id.
+        /// The id of the instance.
         id: String,
-        /// What the store said.
+        /// The error of the store.
         source: StoreError,
     },
-    /// Whether the request was carried out is not known.
+    /// It is unknown whether the request was carried out.
     #[error(
         "{prefix}: the request to instance {id:?} may or may not have been carried out: {reason}", prefix = self.code().prefix())]
     Unknown {
-        /// The id.
+        /// The id of the instance.
         id: String,
-        /// What happened.
+        /// The cause.
         reason: String,
     },
     /// The runtime is stopping or has stopped.
-    #[error("{prefix}: the runtime takes no more requests: {reason}; start one, and ask its client", prefix = self.code().prefix())]
+    #[error("{prefix}: the runtime accepts no more requests: {reason}; start a runtime, and use its client", prefix = self.code().prefix())]
     Stopped {
-        /// Why.
+        /// The reason.
         reason: String,
     },
     /// A value cannot be written as JSON.
-    #[error("{prefix}: what is for instance {id:?} cannot be written as JSON: {problem}", prefix = self.code().prefix())]
+    #[error("{prefix}: the payload for instance {id:?} cannot be written as JSON: {problem}", prefix = self.code().prefix())]
     Unwritable {
-        /// The id.
+        /// The id of the instance.
         id: String,
-        /// Why.
+        /// The reason.
         problem: String,
     },
-    /// What an instance returned or answered is not of the type that the caller expects.
+    /// A result, answer or published status is not of the type that the caller expects.
     #[error(
-        "{prefix}: what instance {id:?} returned, answered or published cannot be read as {expected}: {problem}; ask for the type that its code \
-         has, or for a `Payload`", prefix = self.code().prefix())]
+        "{prefix}: the payload that instance {id:?} returned cannot be decoded as {expected}: {problem}; use the type that its code \
+         has, or `Payload`", prefix = self.code().prefix())]
     Unreadable {
-        /// The id.
+        /// The id of the instance.
         id: String,
         /// The type that was expected.
         expected: &'static str,
-        /// Why it cannot be read as that, without quoting it.
+        /// Why it cannot be decoded, without quoting the value.
         problem: String,
     },
     /// The instance has not ended.
     #[error("{prefix}: instance {id:?} is {}; wait for it, or terminate it first", .status.name(), prefix = self.code().prefix())]
     NotEnded {
-        /// The id.
+        /// The id of the instance.
         id: String,
-        /// Where it stands.
+        /// Its current status.
         status: Status,
     },
-    /// An event or update with this key was taken before, and what came of it is not recorded any more.
+    /// An event or update with this key was taken before, and its outcome has been deleted.
     #[error(
         "{prefix}: instance {id:?} took an event or update with this key before; the execution that took \
-         it has been deleted, with its outcome. It was not done again", prefix = self.code().prefix())]
+         it has been deleted, with the outcome. The request was not carried out again", prefix = self.code().prefix())]
     OutcomeDeleted {
-        /// The id.
+        /// The id of the instance.
         id: String,
     },
-    /// A query or update was refused, and left no trace.
+    /// A query or update was refused. Nothing was recorded.
     #[error("{prefix}: instance {id:?}: {reason}", prefix = self.code().prefix())]
     Refused {
-        /// The id.
+        /// The id of the instance.
         id: String,
-        /// Why.
+        /// The reason.
         reason: String,
-        /// What the code said, if it did.
+        /// The error of the code, if it was the code that refused.
         error: Option<Payload>,
     },
     /// The handler of an accepted update returned an error.
     #[error(
-        "{prefix}: instance {id:?} accepted it, and its handler returned: {}", .error.to_text(), prefix = self.code().prefix())]
+        "{prefix}: instance {id:?} accepted the update, and its handler returned: {}", .error.to_text(), prefix = self.code().prefix())]
     UpdateFailed {
-        /// The id.
+        /// The id of the instance.
         id: String,
         /// The error.
         error: Payload,
     },
     /// The instance did not end in time.
     #[error(
-        "{prefix}: instance {id:?} did not end within {limit:?}, and goes on; `Client::explain` tells what it waits for",
+        "{prefix}: instance {id:?} did not end within {limit:?}, and is still running; `Client::explain` shows what it waits for",
         prefix = self.code().prefix()
     )]
     Elapsed {
-        /// The instance that was waited for.
+        /// The id of the instance.
         id: String,
-        /// How long it was waited for.
+        /// How long the caller waited.
         limit: Duration,
     },
-    /// The instance is blocked and cannot answer.
-    #[error("{prefix}: instance {id:?} cannot answer until it is cured: {reason}", prefix = self.code().prefix())]
+    /// The instance is blocked.
+    #[error("{prefix}: instance {id:?} cannot respond until the cause is fixed: {reason}", prefix = self.code().prefix())]
     Blocked {
-        /// The id.
+        /// The id of the instance.
         id: String,
-        /// The stable code of what blocks it.
+        /// The stable code of the cause.
         code: String,
-        /// What blocks it.
+        /// The cause.
         reason: String,
     },
-    /// Nobody took a query or update in time. It left no trace.
+    /// No runtime took a query or update in time. Nothing was recorded.
     #[error(
-        "{prefix}: no runtime took what was asked of instance {id:?} within {patience:?}; is one running on \
+        "{prefix}: no runtime took the request to instance {id:?} within {patience:?}; is one running on \
          this store?", prefix = self.code().prefix())]
     NotAnswered {
-        /// The id.
+        /// The id of the instance.
         id: String,
-        /// How long was waited.
+        /// How long the client waited.
         patience: std::time::Duration,
     },
-    /// A token is not one, or was never handed out.
-    #[error("{prefix}: {problem}; use the token as the activity handed it out", prefix = self.code().prefix())]
+    /// A token is malformed, or was never handed out.
+    #[error("{prefix}: {problem}; use the token exactly as the activity handed it out", prefix = self.code().prefix())]
     BadToken {
-        /// What is wrong with it.
+        /// Why it is invalid.
         problem: String,
     },
-    /// The attempt that the token was handed out by is over.
+    /// The attempt that handed out the token has ended.
     #[error(
-        "{prefix}: attempt {attempt} of activity {event} of instance {id:?} failed or ran out of time, and \
-         attempt {current} has taken its place; nothing was done. That one hands out a token of its own", prefix = self.code().prefix())]
+        "{prefix}: attempt {attempt} of activity {event} of instance {id:?} failed or timed out, and \
+         attempt {current} has replaced it; nothing was done. The new attempt hands out its own token", prefix = self.code().prefix())]
     AttemptOver {
-        /// The instance.
+        /// The id of the instance.
         id: String,
-        /// The activity.
+        /// The event that scheduled the activity.
         event: EventId,
-        /// The attempt that the token is of.
+        /// The attempt of the token.
         attempt: u32,
-        /// The attempt that counts now.
+        /// The current attempt.
         current: u32,
     },
-    /// The activity has its result already.
+    /// The activity already has a result.
     #[error(
-        "{prefix}: activity {event} of instance {id:?} has ended before, in another way; nothing was done. \
-         `perennial show` tells how", prefix = self.code().prefix())]
+        "{prefix}: activity {event} of instance {id:?} has already ended with another result; nothing was done. \
+         `perennial show` displays it", prefix = self.code().prefix())]
     ActivityOver {
-        /// The instance.
+        /// The id of the instance.
         id: String,
-        /// The activity.
+        /// The event that scheduled the activity.
         event: EventId,
     },
-    /// Nobody waits for the activity any more.
+    /// The activity was cancelled: its result is no longer needed.
     #[error(
-        "{prefix}: instance {id:?} waits for activity {event} no more; what is done for it can stop", prefix = self.code().prefix())]
+        "{prefix}: instance {id:?} no longer waits for activity {event}; work for it can stop", prefix = self.code().prefix())]
     ActivityCancelled {
-        /// The instance.
+        /// The id of the instance.
         id: String,
-        /// The activity.
+        /// The event that scheduled the activity.
         event: EventId,
     },
-    /// This client cannot do that.
+    /// This client does not support the call.
     #[error("{prefix}: {what}", prefix = self.code().prefix())]
     NotHere {
-        /// What, and what to do instead.
+        /// The call, and what to do instead.
         what: &'static str,
     },
 }
 
-/// What can be skipped instead.
+/// Names what can be skipped instead.
 fn skippable(id: &str, blocking: Option<Skippable>) -> String {
     match blocking {
-        Some(what) => format!("what blocks instance {id:?} is {what}; skip that one"),
+        Some(what) => format!("instance {id:?} is blocked by {what}; skip that one"),
         None => format!(
-            "nothing that can be skipped blocks instance {id:?}; its status says what does, and `perennial doctor` how to cure it"
+            "instance {id:?} is not blocked by anything that can be skipped; its status shows the cause, and `perennial doctor` the remedy"
         ),
     }
 }
 
 impl ClientError {
-    /// What came of something is not of the type that the caller expects.
     pub(crate) fn unreadable(id: &str, problem: &NotOfType) -> ClientError {
         ClientError::Unreadable { id: id.to_owned(), expected: problem.type_name, problem: problem.reason() }
     }
 
-    /// What cannot be written is not sent.
     pub(crate) fn unwritable(id: &str, problem: impl ToString) -> ClientError {
         ClientError::Unwritable { id: id.to_owned(), problem: problem.to_string() }
     }
 }
 
-/// Why an orchestration gave no result.
+/// Why an orchestration ended without a result.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum OrchestrationError {
-    /// It returned an error.
+    /// The orchestration returned an error.
     #[error("{prefix}: instance {id:?} returned an error: {}", .error.to_text(), prefix = self.code().prefix())]
     Failed {
-        /// The id.
+        /// The id of the instance.
         id: String,
         /// The error.
         error: Payload,
     },
-    /// It was cancelled.
+    /// The instance was cancelled.
     #[error("{prefix}: instance {id:?}: {reason}", prefix = self.code().prefix())]
     Cancelled {
-        /// The id.
+        /// The id of the instance.
         id: String,
-        /// Why.
+        /// The reason.
         reason: String,
-        /// What its code left behind when it ended as cancelled by itself.
+        /// The output, if the code ended itself with [`end_cancelled`](crate::OrchestrationContext::end_cancelled).
         output: Option<Payload>,
     },
-    /// It was ended from outside.
+    /// The instance was terminated.
     #[error("{prefix}: instance {id:?}: {reason}", prefix = self.code().prefix())]
     Terminated {
-        /// The id.
+        /// The id of the instance.
         id: String,
-        /// Why.
+        /// The reason.
         reason: String,
     },
 }

@@ -1,4 +1,4 @@
-//! Which stable code each error has, and what follows from that.
+//! The stable code of each error.
 
 use perennial_core::{ErrorCode, error_model};
 
@@ -6,7 +6,7 @@ use crate::error::{ClientError, Error, OrchestrationError, StartError};
 use crate::typed::{RunError, UpdateError};
 
 impl Error {
-    /// The stable code of this failure.
+    /// The stable code of this error.
     pub fn code(&self) -> ErrorCode {
         match self {
             Error::Start(error) => error.code(),
@@ -19,7 +19,7 @@ impl Error {
 }
 
 impl StartError {
-    /// The stable code of this failure.
+    /// The stable code of this error.
     pub fn code(&self) -> ErrorCode {
         match self {
             StartError::UnknownUrl { .. } | StartError::UrlOptions { .. } => ErrorCode::UnknownStore,
@@ -37,7 +37,7 @@ impl StartError {
 }
 
 impl ClientError {
-    /// The stable code of this failure.
+    /// The stable code of this error.
     pub fn code(&self) -> ErrorCode {
         match self {
             ClientError::NotFound { .. } => ErrorCode::NotFound,
@@ -79,7 +79,7 @@ impl ClientError {
 }
 
 impl OrchestrationError {
-    /// The stable code of this failure.
+    /// The stable code of this error.
     pub fn code(&self) -> ErrorCode {
         match self {
             OrchestrationError::Failed { .. } => ErrorCode::Failed,
@@ -90,7 +90,7 @@ impl OrchestrationError {
 }
 
 impl<E> RunError<E> {
-    /// The stable code of this failure.
+    /// The stable code of this error.
     pub fn code(&self) -> ErrorCode {
         match self {
             RunError::Failed { .. } => ErrorCode::Failed,
@@ -102,7 +102,7 @@ impl<E> RunError<E> {
 }
 
 impl<E> UpdateError<E> {
-    /// The stable code of this failure.
+    /// The stable code of this error.
     pub fn code(&self) -> ErrorCode {
         match self {
             UpdateError::Failed { .. } => ErrorCode::UpdateFailed,
@@ -115,7 +115,7 @@ impl<E> UpdateError<E> {
 error_model!(Error, StartError, ClientError, OrchestrationError);
 error_model!(generic: RunError, UpdateError);
 
-/// The words of an error that another one quotes, without the code that both begin with.
+/// The text of an error that is quoted in another one, without the code that both begin with.
 pub(crate) fn words(code: ErrorCode, source: &impl ToString) -> String {
     let text = source.to_string();
     let words = text.strip_prefix(code.prefix()).and_then(|rest| rest.strip_prefix(": "));

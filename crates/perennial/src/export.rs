@@ -1,10 +1,10 @@
-//! Instances as files hold them: one JSON object per line.
+//! Exported instances: one JSON object per line.
 
 use perennial_core::store::Status;
 use perennial_core::{History, Turn};
 use serde::{Deserialize, Serialize};
 
-/// An instance with all its executions. Files of histories hold one per line, as JSON.
+/// An instance with all its executions. An export file contains one per line, as JSON.
 ///
 /// ```
 /// use perennial::client::ExportedInstance;
@@ -16,30 +16,30 @@ use serde::{Deserialize, Serialize};
 /// ```
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ExportedInstance {
-    /// Its id.
+    /// The id of the instance.
     pub id: String,
-    /// The orchestration.
+    /// The name of the orchestration.
     pub name: String,
-    /// The orchestration's version, of the last execution.
+    /// The version of the last execution.
     pub version: String,
-    /// Where it stood.
+    /// The status at the time of the export.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub status: Option<Status>,
-    /// Its executions, the first one first.
+    /// The executions, oldest first.
     pub executions: Vec<ExportedExecution>,
 }
 
 /// One execution of an instance.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ExportedExecution {
-    /// 1, 2, 3, … with each continue-as-new.
+    /// The number of the execution: 1, and one more with each continue-as-new.
     pub execution: u64,
-    /// Its turns, as they are recorded.
+    /// The recorded turns.
     pub turns: Vec<Turn>,
 }
 
 impl ExportedExecution {
-    /// The turns as a history.
+    /// Converts the turns into a history.
     pub fn into_history(self) -> History {
         History { turns: self.turns }
     }

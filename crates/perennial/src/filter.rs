@@ -1,4 +1,4 @@
-//! Which instances a list shows.
+//! Filters for listing instances.
 
 use std::fmt;
 use std::str::FromStr;
@@ -11,7 +11,8 @@ use serde::de::IgnoredAny;
 use crate::error::ClientError;
 use crate::typed::RunTarget;
 
-/// Which instances a list shows, and in which order. Everything that is asked for has to hold; a new filter shows all.
+/// Selects and orders instances for a list. An instance has to meet all conditions; a new filter selects all
+/// instances.
 ///
 /// ```
 /// use perennial::prelude::*;
@@ -27,7 +28,7 @@ use crate::typed::RunTarget;
 ///     .status(Status::Completed)
 ///     .attribute("customer", 7)
 ///     .condition(attribute("city").starts_with("Os"));
-/// // The same as text, as the command and URLs have it.
+/// // The same filter as text, for the command line and URLs.
 /// let text = "status=completed name=order attr.customer=7 attr.city^=Os";
 /// assert_eq!(text.parse::<Filter>()?, filter);
 /// assert_eq!(filter.to_string(), text);
@@ -54,34 +55,35 @@ use crate::typed::RunTarget;
 #[must_use]
 pub struct Filter {
     criteria: Criteria,
-    /// Why an attribute cannot be compared with what was given, if so.
+    /// Set if the value given for an attribute cannot be written as JSON.
     problem: Option<String>,
 }
 
 impl Filter {
-    /// All instances, oldest first.
+    /// Selects all instances, oldest first.
     pub fn new() -> Filter {
         Filter::default()
     }
 
-    /// Only instances of an orchestration: a marked function, an [`Orchestration`](crate::Orchestration) or a name.
+    /// Selects instances of an orchestration: a marked function, an [`Orchestration`](crate::Orchestration)
+    /// or a name.
     pub fn orchestration<T: RunTarget<K>, K>(mut self, orchestration: T) -> Filter {
         self.criteria.name = Some(orchestration.name().into_owned());
         self
     }
 
-    /// Only instances of this version of their orchestration.
+    /// Selects instances of this version of their orchestration.
     pub fn version(mut self, version: impl Into<String>) -> Filter {
         self.criteria.version = Some(version.into());
         self
     }
 
-    /// Only instances with this status, or one of those that were asked for before.
+    /// Selects instances with this status. Further calls add statuses.
     pub fn status(self, status: Status) -> Filter {
         self.statuses([status])
     }
 
-    /// Only instances with one of these statuses, or of those that were asked for before.
+    /// Selects instances with one of these statuses. Further calls add statuses.
     pub fn statuses(mut self, statuses: impl IntoIterator<Item = Status>) -> Filter {
         for status in statuses {
             if !self.criteria.statuses.contains(&status) {
@@ -91,33 +93,33 @@ impl Filter {
         self
     }
 
-    /// Only instances whose id begins like this.
+    /// Selects instances whose id begins with this prefix.
     pub fn id_prefix(mut self, prefix: impl Into<String>) -> Filter {
         self.criteria.id_prefix = Some(prefix.into());
         self
     }
 
-    /// Only instances that are blocked, or only those that are not.
+    /// Selects instances that are blocked, or those that are not.
     pub fn blocked(mut self, blocked: bool) -> Filter {
         self.criteria.blocked = Some(blocked);
         self
     }
 
-    /// Only instances that are paused, alone or with their orchestration, or only those that are not. What is paused is
-    /// blocked, too.
+    /// Selects instances that are paused, alone or together with their orchestration, or those that are not.
+    /// A paused instance is also blocked.
     pub fn paused(mut self, paused: bool) -> Filter {
         self.criteria.paused = Some(paused);
         self
     }
 
-    /// Only children of the instance with this key.
+    /// Selects children of the instance with this key.
     pub fn parent(mut self, parent: InstanceKey) -> Filter {
         self.criteria.parent = Some(parent);
         self
     }
 
-    /// Only instances whose attribute has this value: `1` equals `1.0`. A value that cannot be written as JSON is
-    /// reported by the call that the filter is given to.
+    /// Selects instances whose attribute has this value: `1` equals `1.0`. If the value cannot be written as
+    /// JSON, the call that gets the filter returns the error.
     pub fn attribute(mut self, name: impl Into<String>, value: impl Serialize) -> Filter {
         let attribute = name.into();
         match Payload::encode(&value) {
@@ -129,47 +131,47 @@ impl Filter {
         }
     }
 
-    /// Only instances for which a test of an attribute holds. See [`attribute`](crate::attribute).
+    /// Selects instances that meet a condition on an attribute. See [`attribute`](crate::attribute).
     pub fn condition(self, condition: Condition) -> Filter {
         self.conditions([condition])
     }
 
-    /// Only instances for which all these tests of attributes hold.
+    /// Selects instances that meet all these conditions on attributes.
     pub fn conditions(mut self, conditions: impl IntoIterator<Item = Condition>) -> Filter {
         self.criteria.conditions.extend(conditions);
         self
     }
 
-    /// Only instances that were started at this time or later.
+    /// Selects instances that were started at this time or later.
     pub fn created_from(mut self, time: impl Into<Timestamp>) -> Filter {
         self.criteria.created_from_ms = Some(time.into().as_millis());
         self
     }
 
-    /// Only instances that were started before this time.
+    /// Selects instances that were started before this time.
     pub fn created_before(mut self, time: impl Into<Timestamp>) -> Filter {
         self.criteria.created_before_ms = Some(time.into().as_millis());
         self
     }
 
-    /// Only instances that ended before this time.
+    /// Selects instances that ended before this time.
     pub fn ended_before(mut self, time: impl Into<Timestamp>) -> Filter {
         self.criteria.ended_before_ms = Some(time.into().as_millis());
         self
     }
 
-    /// Whether the newest instances come first. Default: the oldest do.
+    /// Sets whether the newest instances come first. Default: `false`.
     pub fn newest_first(mut self, newest_first: bool) -> Filter {
         self.criteria.newest_first = newest_first;
         self
     }
 
-    /// What is asked for, as stores get it.
+    /// The criteria as a store gets them.
     pub fn criteria(&self) -> &Criteria {
         &self.criteria
     }
 
-    /// What is asked for, unless it cannot be.
+    /// The criteria, or the error of the first value that could not be written.
     pub(crate) fn into_criteria(self) -> Result<Criteria, ClientError> {
         match self.problem {
             Some(problem) => Err(ClientError::unwritable("", problem)),
@@ -192,14 +194,14 @@ impl Filter {
             "id_prefix" => self.id_prefix(term.text()?),
             "blocked" => self.blocked(term.truth()?),
             "paused" => self.paused(term.truth()?),
-            "parent" => self.parent(term.text()?.parse().map_err(|_| term.problem("it is not a key"))?),
+            "parent" => self.parent(term.text()?.parse().map_err(|_| term.problem("this is not a key"))?),
             "created_from" | "created_from_ms" => self.created_from(term.time()?),
             "created_before" | "created_before_ms" => self.created_before(term.time()?),
             "ended_before" | "ended_before_ms" => self.ended_before(term.time()?),
             "order" => match term.value {
                 "newest" => self.newest_first(true),
                 "oldest" => self.newest_first(false),
-                _ => return Err(term.problem("it is `newest` or `oldest`")),
+                _ => return Err(term.problem("the value is `newest` or `oldest`")),
             },
             _ => return Err(term.problem(FIELDS)),
         })
@@ -223,7 +225,7 @@ impl FromStr for Filter {
     }
 }
 
-/// One term of a filter's text.
+/// One term of the text form.
 struct Term<'a> {
     field: &'a str,
     operator: &'static str,
@@ -231,7 +233,7 @@ struct Term<'a> {
 }
 
 impl<'a> Term<'a> {
-    /// The first term of a text, and what comes after it.
+    /// Splits the first term off a text.
     fn first(text: &'a str) -> Result<(Term<'a>, &'a str), FilterError> {
         let whole = || text.split_whitespace().next().unwrap_or_default();
         let wrong = || FilterError::new(format!("{:?} is not FIELD=VALUE", whole()));
@@ -277,7 +279,7 @@ impl<'a> Term<'a> {
     }
 
     fn truth(&self) -> Result<bool, FilterError> {
-        self.value.parse().map_err(|_| self.problem("it is `true` or `false`"))
+        self.value.parse().map_err(|_| self.problem("the value is `true` or `false`"))
     }
 
     fn time(&self) -> Result<Timestamp, FilterError> {
@@ -318,7 +320,7 @@ impl fmt::Display for Filter {
     }
 }
 
-/// A text as the value of a term.
+/// Quotes a text as the value of a term, if necessary.
 fn quoted(text: &str) -> String {
     let is_plain = !text.is_empty() && !text.starts_with('"') && !text.contains(char::is_whitespace);
     if is_plain { text.to_owned() } else { Payload::from(text).as_json().to_owned() }

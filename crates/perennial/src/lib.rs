@@ -1,8 +1,8 @@
 //! Durable execution for Rust.
 //!
-//! Orchestrations are ordinary async functions that survive crashes, restarts and deployments: what they decided and
-//! what the world answered is recorded, and the code is run again against that record. Activities are ordinary async
-//! code with side effects; they run at least once.
+//! Orchestrations are ordinary async functions that survive crashes, restarts and deployments: their
+//! decisions and the results of the outside world are recorded, and the code is replayed against that record.
+//! Activities are ordinary async code with side effects; they run at least once.
 //!
 //! ```
 //! use perennial::prelude::*;
@@ -14,13 +14,13 @@
 //!
 //! #[orchestration]
 //! async fn greeting(ctx: OrchestrationContext, name: String) -> Result<String, String> {
-//!     // Scheduled, recorded, run; after a crash the code is run again up to here.
+//!     // The call and its result are recorded. After a crash the code is replayed up to here.
 //!     Ok(ctx.schedule_activity(greet, name).await?)
 //! }
 //!
 //! #[tokio::main]
 //! async fn main() -> perennial::Result<()> {
-//!     // "sqlite:greetings.db" for a file that outlives the process.
+//!     // "sqlite:greetings.db" stores the data in a file.
 //!     let runtime = Runtime::open("memory:").register(greeting).register(greet).start().await?;
 //!     let run = runtime.client().start(greeting, "greeting-1", "Ada".to_owned()).await?; // durable when this returns
 //!     assert_eq!(run.result().await?, "Hello, Ada!");
@@ -28,12 +28,14 @@
 //! }
 //! ```
 //!
-//! Where to go from here: [`Runtime`] opens a store and runs what is registered; [`Client`] starts instances, reaches
-//! them and looks at them; [`OrchestrationContext`] is what orchestrations call, [`ActivityContext`] what activities know.
-//! The guide under `docs/` explains replay, and lists every error by its code.
+//! Where to start: [`Runtime`] opens a store and runs the registered code. [`Client`] starts instances, sends
+//! to them and reads them. [`OrchestrationContext`] is the handle that orchestration code calls;
+//! [`ActivityContext`] is the one of activities. The guide under `docs/` explains replay and lists every
+//! error by its code.
 //!
-//! The [`prelude`] holds what most programs need. Beneath the types everything is a [`Payload`] of JSON, and calls by name
-//! take and give payloads as they are. [`history`] is what is recorded; [`typed`] holds the traits behind the calls.
+//! The [`prelude`] exports the items that most programs need. Every input and result is recorded as a
+//! [`Payload`] of JSON; calls by name can pass and return payloads without decoding them. [`history`]
+//! contains the recorded events, [`typed`] the traits that the typed calls use.
 
 mod activity;
 pub mod client;
@@ -75,11 +77,11 @@ pub use typed::{
 #[cfg(feature = "macros")]
 pub use perennial_macros::{activity, orchestration};
 
-// The attributes name this crate by its name, also in its own documentation.
+// The attributes expand to paths that begin with `perennial`, even inside this crate.
 #[allow(unused_extern_crates, reason = "the attributes use it")]
 extern crate self as perennial;
 
-/// What the methods of [`OrchestrationContext`] return: futures, handles and what they resolve to.
+/// Futures and handles that the methods of [`OrchestrationContext`] return, and their outputs.
 pub mod context {
     pub use crate::typed::{OrchestrationContext, UpdateHandler};
     pub use perennial_core::{
@@ -90,8 +92,8 @@ pub mod context {
     };
 }
 
-/// What is recorded of an instance: events in turns. [`Client::history`] reads it, [`replay::Replayer`] holds it against
-/// code.
+/// The recorded history of an instance: events, grouped into turns. [`Client::history`] reads it,
+/// [`replay::Replayer`] replays it against code.
 pub mod history {
     pub use perennial_core::{
         ActivityError, ActivityOptions, Attributes, Backoff, CancelRequest, ChildError, ChildOptions,
@@ -102,7 +104,7 @@ pub mod history {
     };
 }
 
-/// How runtimes, executions and activities behave, beyond [`RuntimeOptions`]. The defaults need no tuning.
+/// Settings of runtimes, executions and activities beyond [`RuntimeOptions`]. The defaults need no tuning.
 pub mod options {
     pub use crate::RuntimeOptions;
     pub use crate::registrations::VersionPolicy;
@@ -110,7 +112,8 @@ pub mod options {
     pub use perennial_core::{ActivityOptions, ExecutionOptions, Limits};
 }
 
-/// Recorded histories against the current code: before a deployment ([`RuntimeBuilder::preflight`]), or one by one.
+/// Replaying recorded histories against the current code: before a deployment
+/// ([`RuntimeBuilder::preflight`]), or one by one.
 pub mod replay {
     pub use crate::runtime::{Incompatible, MissingVersion, PreflightProgress, PreflightReport};
     pub use perennial_core::{
@@ -119,7 +122,8 @@ pub mod replay {
     };
 }
 
-/// Why an instance does not move. [`Client::explain`] answers it for one instance, [`Client::find_stuck`] for a store.
+/// Reasons why an instance does not make progress. [`Client::explain`] covers one instance,
+/// [`Client::find_stuck`] a store.
 pub mod explain {
     pub use crate::client::{
         ActivityState, ActivityWait, Explanation, FailedAttempt, Finding, FindingKind, StuckReport, Wait,
@@ -127,15 +131,16 @@ pub mod explain {
     };
 }
 
-/// The contract between the engine and what keeps its rows, for stores of your own.
+/// The contract between the engine and a store, for stores of your own.
 ///
-/// The guide's page "Write your own store" says how to go about it; `perennial-testkit` has the contract as tests.
+/// The guide's page "Write your own store" is an introduction; `perennial-testkit` contains the contract as
+/// tests.
 pub mod store {
     pub use perennial_core::store::*;
     pub use perennial_core::{InstanceKey, NotAKey, SHARDS, ShardId};
 }
 
-/// Everything that a program with orchestrations and activities needs.
+/// The items that a program with orchestrations and activities needs.
 ///
 /// ```
 /// use perennial::prelude::*;

@@ -1,4 +1,4 @@
-//! What a program registers, as one value.
+//! Registrations: the orchestrations, activities and state of a program.
 
 use std::fmt;
 use std::future::Future;
@@ -16,21 +16,23 @@ use crate::typed::{
     fallback,
 };
 
-/// Which version of an orchestration is used where no version is asked for. See [`Registrations::version_policy`].
+/// Selects the version of an orchestration where the caller does not specify one. See
+/// [`Registrations::version_policy`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum VersionPolicy {
-    /// The highest registered version; a pre-release only if there is nothing else.
+    /// The highest registered version; a pre-release only if there are no others.
     #[default]
     Latest,
     /// This version, which has to be registered.
     Exact(String),
 }
 
-/// The orchestrations and activities of a program and the state that they share, as one value.
+/// The orchestrations, activities and shared state of a program, as one value.
 ///
-/// Write them down once, in a function that the program and its tests both call: the program gives the value to
-/// [`RuntimeBuilder::registrations`](crate::RuntimeBuilder::registrations), a test to its `TestEnvironment`. The methods of
-/// the same names on [`RuntimeBuilder`](crate::RuntimeBuilder) add to the runtime's own registrations.
+/// Build them in one function that the program and its tests both call: the program passes the value to
+/// [`RuntimeBuilder::registrations`](crate::RuntimeBuilder::registrations), a test to its `TestEnvironment`.
+/// The methods of the same names on [`RuntimeBuilder`](crate::RuntimeBuilder) add to the runtime's own
+/// registrations.
 ///
 /// ```
 /// use perennial::prelude::*;
@@ -58,22 +60,23 @@ pub enum VersionPolicy {
 /// # }
 /// ```
 ///
-/// A mistake, such as a name that is registered twice, is an error of [`RuntimeBuilder::start`](crate::RuntimeBuilder::start).
+/// Mistakes, such as a name that is registered twice, are returned by
+/// [`RuntimeBuilder::start`](crate::RuntimeBuilder::start).
 #[derive(Default)]
-#[must_use = "registrations are given to a runtime or to a test environment"]
+#[must_use = "registrations have no effect until they are passed to a runtime or a test environment"]
 pub struct Registrations {
     registry: Registry,
-    /// The first mistake, which the start reports.
+    /// The first mistake, which the start returns.
     mistake: Option<StartError>,
 }
 
 impl Registrations {
-    /// Returns a value in which nothing is registered.
+    /// Creates a value without registrations.
     pub fn new() -> Registrations {
         Registrations::default()
     }
 
-    /// Adds everything that `other` holds: for programs whose modules each have registrations of their own.
+    /// Adds all registrations of `other`, for programs whose modules each have their own.
     ///
     /// ```
     /// use perennial::prelude::*;
@@ -108,8 +111,9 @@ impl Registrations {
         self.add(|registry| registry.merge(other.registry))
     }
 
-    /// Registers a closure or an unmarked function as an orchestration, under a name and a version. It takes the context
-    /// and up to four arguments, whose types have to be written out; payloads are given and taken as they are.
+    /// Registers a closure or an unmarked function as an orchestration, under a name and a version. It takes
+    /// the context and up to four arguments with explicit types. Arguments and results of type
+    /// [`Payload`](crate::Payload) are passed without conversion.
     ///
     /// ```
     /// use perennial::prelude::*;
@@ -138,9 +142,9 @@ impl Registrations {
 
     /// Registers a function that is marked with `#[orchestration]` or `#[activity]`.
     ///
-    /// The function itself is passed; its name, and an orchestration's version, come with it. Versions of one
-    /// orchestration are registered side by side. The same name (and version) twice is an error of
-    /// [`start`](crate::RuntimeBuilder::start).
+    /// Pass the function itself: the attribute supplies its name, and the version of an orchestration.
+    /// Several versions of one orchestration can be registered. Registering the same name (and version) twice
+    /// is an error of [`start`](crate::RuntimeBuilder::start).
     ///
     /// ```
     /// use perennial::prelude::*;
@@ -158,7 +162,7 @@ impl Registrations {
     /// # #[tokio::main]
     /// # async fn main() -> perennial::Result<()> {
     /// let runtime = Runtime::open("memory:").register(tea).register(tea_2).start().await?;
-    /// // New instances take the latest; those that run stay with theirs.
+    /// // New instances use the latest version; running instances keep theirs.
     /// assert_eq!(runtime.client().start(tea, "tea-1", ()).await?.result().await?, "with lemon");
     ///
     /// let twice = Runtime::open("memory:").register(tea).register(tea).start().await;
@@ -177,13 +181,13 @@ impl Registrations {
         }
     }
 
-    /// Gives activities something to share: a pool of connections, a client of a service. There is one value of each
-    /// type. Activities declare which types they read, in their attribute, and find the value with
+    /// Sets state that activities share, such as a connection pool or a client of a service. There is one
+    /// value per type. Activities declare the types they read in their attribute and get the value with
     /// [`ActivityContext::state`](crate::ActivityContext::state).
     ///
-    /// A runtime in which an activity is registered without the state that it declares does not start. Orchestrations
-    /// see no state: it is not recorded, and they would not be replayed with the same one. A second value of the same type
-    /// is refused at the start, too; wrap them in types of their own.
+    /// A runtime does not start if the declared state of a registered activity is missing. Orchestrations
+    /// have no access to state: it is not recorded, so a replay could see another value. A second value of
+    /// the same type is an error at the start; wrap each in its own type.
     ///
     /// ```
     /// use perennial::prelude::*;
@@ -219,15 +223,16 @@ impl Registrations {
         self.add(|registry| registry.add_state(state))
     }
 
-    /// Sets the state of a type, whether or not there is one. For test kits.
+    /// Sets the state of a type, replacing an existing value. For test kits.
     #[doc(hidden)]
     pub fn replace_state<S: Send + Sync + 'static>(mut self, state: S) -> Registrations {
         self.registry.replace_state(state);
         self
     }
 
-    /// Registers a closure or an unmarked function as an activity under a name. It takes the context and up to four
-    /// arguments, whose types have to be written out; payloads are given and taken as they are.
+    /// Registers a closure or an unmarked function as an activity under a name. It takes the context and up
+    /// to four arguments with explicit types. Arguments and results of type [`Payload`](crate::Payload) are
+    /// passed without conversion.
     pub fn activity<K>(self, name: &str, code: impl ActivityCode<K>) -> Registrations {
         self.add(|registry| registry.add_activity(name, code.into_handler(), Vec::new()))
     }
@@ -235,15 +240,15 @@ impl Registrations {
     /// Registers a closure or a function that blocks its thread as an activity. It runs on tokio's pool of blocking
     /// threads.
     ///
-    /// Once cancelled it cannot be dropped like a future; it should look at
-    /// [`ActivityContext::is_cancelled`](crate::ActivityContext::is_cancelled) now and then.
+    /// A blocking activity cannot be dropped like a future when it is cancelled; it should check
+    /// [`ActivityContext::is_cancelled`](crate::ActivityContext::is_cancelled) from time to time.
     pub fn blocking_activity<K>(self, name: &str, code: impl BlockingCode<K>) -> Registrations {
         self.add(|registry| registry.add_activity(name, code.into_handler(), Vec::new()))
     }
 
-    /// Registers code for all activities whose names begin alike and are not registered themselves: a gateway or an
-    /// interpreter. The pattern is that beginning and a star, `http.*`; the longest one that covers a name counts. The code
-    /// is given the name too.
+    /// Registers code for all activities with a common name prefix that are not registered themselves, for
+    /// example a gateway or an interpreter. The pattern is the prefix and a star, `http.*`. If several
+    /// patterns match, the longest is used. The code also gets the name.
     ///
     /// ```
     /// use perennial::prelude::*;
@@ -274,11 +279,12 @@ impl Registrations {
         self.add(|registry| registry.add_fallback_activity(pattern, fallback::activity(code)))
     }
 
-    /// Registers code for all orchestrations whose names begin alike and are not registered themselves, under a version.
-    /// The pattern is that beginning and a star; the longest one that covers a name counts. The code is given the name too.
+    /// Registers code for all orchestrations with a common name prefix that are not registered themselves,
+    /// under a version. The pattern is the prefix and a star. If several patterns match, the longest is used.
+    /// The code also gets the name.
     ///
-    /// Versions are those of the pattern: a start gets the highest, and an instance stays with its own, even if its name
-    /// is registered later at other versions.
+    /// Versions belong to the pattern: a start uses the highest one, and an instance keeps its version even
+    /// if its name is registered later at other versions.
     ///
     /// ```
     /// use perennial::prelude::*;
@@ -314,13 +320,14 @@ impl Registrations {
         self.add(|registry| registry.add_fallback_orchestration(pattern, version, handler))
     }
 
-    /// Sets which version of an orchestration is used where no version is asked for: by starts, also of children, and by
-    /// [`continue_as_new`](OrchestrationContext::continue_as_new). Default [`VersionPolicy::Latest`].
+    /// Sets the version of an orchestration for callers that do not specify one: starts, including those of
+    /// children, and [`continue_as_new`](OrchestrationContext::continue_as_new). Default:
+    /// [`VersionPolicy::Latest`].
     ///
-    /// The version is chosen when an execution begins and recorded with it; a change of the policy does not touch
-    /// executions that have begun. A start with a version of its own
+    /// The version is chosen when an execution begins and is recorded with it; changing the policy does not
+    /// affect executions that have begun. Starts with an explicit version
     /// ([`StartOptions::version`](crate::StartOptions::version)) and
-    /// [`continue_as_new_versioned`](OrchestrationContext::continue_as_new_versioned) do not ask for the policy.
+    /// [`continue_as_new_versioned`](OrchestrationContext::continue_as_new_versioned) ignore the policy.
     ///
     /// ```
     /// use perennial::options::VersionPolicy;
@@ -338,7 +345,7 @@ impl Registrations {
     ///
     /// # #[tokio::main]
     /// # async fn main() -> perennial::Result<()> {
-    /// // The new version is deployed, and used by those alone who ask for it.
+    /// // The new version is deployed, but only starts that specify it use it.
     /// let app = Registrations::new().register(tea).register(tea_2);
     /// let app = app.version_policy("tea", VersionPolicy::Exact("1.0.0".to_owned()));
     /// let runtime = Runtime::open("memory:").registrations(app).start().await?;
@@ -350,15 +357,15 @@ impl Registrations {
         self.add(|registry| registry.add_version_policy(&orchestration.name(), policy))
     }
 
-    /// The orchestrations alone, for a [`Replayer`](crate::replay::Replayer). Empty if there is a mistake, which
-    /// [`start`](crate::RuntimeBuilder::start) reports.
+    /// The registered orchestrations, for a [`Replayer`](crate::replay::Replayer). Empty if there is a
+    /// mistake, which [`start`](crate::RuntimeBuilder::start) returns.
     #[must_use]
     pub fn handlers(&self) -> Handlers {
         if self.mistake.is_some() { Handlers::default() } else { self.registry.handlers() }
     }
 
-    /// Checks what a start checks. `stands_in` tells which activities need neither a registration nor their state, since
-    /// something else runs in their place. For test kits.
+    /// Runs the checks of a start. `stands_in` returns whether an activity is replaced, so that it needs
+    /// neither a registration nor its state. For test kits.
     #[doc(hidden)]
     pub fn check(&self, stands_in: &dyn Fn(&str) -> bool) -> Result<(), StartError> {
         match &self.mistake {
@@ -367,7 +374,7 @@ impl Registrations {
         }
     }
 
-    /// The code of an activity, with the state that it declares as far as there is any. For test kits.
+    /// The code of an activity, with its declared state where present. For test kits.
     #[doc(hidden)]
     pub fn activity_handler(&self, name: &str) -> Option<Arc<dyn ActivityHandler>> {
         self.registry.activity(name)

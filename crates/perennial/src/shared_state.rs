@@ -8,7 +8,7 @@ use perennial_core::Payload;
 
 use crate::activity::{ActivityContext, ActivityFutureBox, ActivityHandler};
 
-/// The type of a state that an activity declares to need.
+/// The type of a state that an activity declares.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StateType {
     id: TypeId,
@@ -21,7 +21,7 @@ impl StateType {
         StateType { id: TypeId::of::<T>(), name: type_name::<T>() }
     }
 
-    /// The type's path, for messages.
+    /// The path of the type, for messages.
     pub fn name(&self) -> &'static str {
         self.name
     }
@@ -39,7 +39,7 @@ impl SharedState {
         self.values.insert(TypeId::of::<T>(), (type_name::<T>(), Arc::new(value))).is_some()
     }
 
-    /// Adds all values of another one. Returns the name of a type of which both have one.
+    /// Adds all values of `other`. Fails with the name of a type that both have.
     pub(crate) fn merge(&mut self, other: SharedState) -> Result<(), &'static str> {
         for (id, value) in other.values {
             let name = value.0;
@@ -58,14 +58,15 @@ impl SharedState {
         self.values.contains_key(&wanted.id)
     }
 
-    /// The values of these types alone, as far as there are any.
+    /// The values of these types, where present.
     fn only(&self, wanted: &[StateType]) -> SharedState {
         let values =
             wanted.iter().filter_map(|wanted| Some((wanted.id, self.values.get(&wanted.id)?.clone())));
         SharedState { values: values.collect() }
     }
 
-    /// Lets an activity see what it declares, and nothing else: what it does not declare nobody could check at start.
+    /// Gives an activity access to the types it declares and no others: the start can check only declared
+    /// types.
     pub(crate) fn given_to(
         &self,
         handler: Arc<dyn ActivityHandler>,
@@ -78,7 +79,6 @@ impl SharedState {
     }
 }
 
-/// An activity and the state that its attempts see.
 struct WithState {
     handler: Arc<dyn ActivityHandler>,
     state: Arc<SharedState>,

@@ -1,4 +1,4 @@
-//! Stores by URL.
+//! Opening stores by URL.
 
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -12,18 +12,18 @@ pub(crate) fn system_now_ms() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
 }
 
-/// Opens the store of a URL as its owner.
+/// Opens a store as its owner.
 pub(crate) fn open_owner(url: &str, relaxed: bool) -> Result<Arc<dyn Store>, StartError> {
     open(url, Role::Owner { relaxed })
 }
 
-/// Opens the store of a URL to look and to send, beside its owner. It has to exist: a mistyped path is not an empty
-/// store.
+/// Opens a store beside its owner, to read and to send requests. The store has to exist: a mistyped path must
+/// not create an empty one.
 pub(crate) fn open_guest(url: &str) -> Result<Arc<dyn Store>, StartError> {
     open(url, Role::Guest)
 }
 
-/// Opens the store of a URL to look alone. Nothing is written, and no file appears beside it where that can be avoided.
+/// Opens a store read-only. Nothing is written, and no file is created beside it where that can be avoided.
 pub(crate) fn open_read_only(url: &str) -> Result<Arc<dyn Store>, StartError> {
     open(url, Role::Reader)
 }
@@ -32,7 +32,7 @@ enum Role {
     Owner {
         #[cfg_attr(
             not(feature = "sqlite"),
-            expect(dead_code, reason = "memory is neither strict nor relaxed")
+            expect(dead_code, reason = "the memory store has no such setting")
         )]
         relaxed: bool,
     },
@@ -43,14 +43,14 @@ enum Role {
 fn open(url: &str, role: Role) -> Result<Arc<dyn Store>, StartError> {
     let unknown = || StartError::UnknownUrl { url: url.to_owned() };
     if let Some((_, options)) = url.split_once('?') {
-        // As part of a file name they would name a new, empty store beside the one that is meant.
+        // Treated as part of the file name, the options would open a new, empty store beside the intended
+        // one.
         return Err(StartError::UrlOptions { url: url.to_owned(), options: options.to_owned() });
     }
     match (url.split_once(':').ok_or_else(unknown)?, role) {
         (("memory", ""), Role::Owner { .. }) => Ok(Arc::new(MemoryStore::new(system_now_ms))),
         (("memory", "") | ("sqlite", ":memory:"), Role::Guest | Role::Reader) => {
-            let problem =
-                "a store in memory belongs to its process; use the client of that runtime".to_owned();
+            let problem = "a memory store belongs to its process; use the client of that runtime".to_owned();
             Err(StoreError::CannotOpen(problem).into())
         }
         #[cfg(feature = "sqlite")]

@@ -209,10 +209,10 @@ async fn h42_doctor_names_activities_that_fail_again_and_again() {
     };
     let said = run(&["doctor"]).await;
     assert_eq!(said.code, 1, "{said:?}");
-    let failing = "look  activity `refund` fails again and again: 3 attempts, the last ";
+    let failing = "look  activity `refund` fails repeatedly: 3 attempts, the last ";
     assert!(said.stdout.contains(failing), "{said:?}");
     assert!(
-        said.stdout.contains("ago with the bank is closed: \"r\"\n        remedy: fix what makes"),
+        said.stdout.contains("ago with the bank is closed: \"r\"\n        remedy: fix the cause of"),
         "{said:?}"
     );
     let report: Value = serde_json::from_str(&run(&["doctor", "--json"]).await.stdout).unwrap();

@@ -26,7 +26,7 @@ fn p8_a_store_that_is_not_there_is_said_to_be_so() {
         "#);
     insta::assert_snapshot!(told(&run(&["list", "--store", "memory:"], &[])), @r"
         exit 5
-        error: PER-0506 cannot open the store: a store in memory belongs to its process; use the client of that runtime
+        error: PER-0506 cannot open the store: a memory store belongs to its process; use the client of that runtime
         ");
     assert!(!std::path::Path::new("no-such.db").exists(), "looking makes no store");
 }
@@ -102,12 +102,12 @@ async fn p8_bad_inputs_and_requests_without_a_runtime_are_explained() {
         "#);
     insta::assert_snapshot!(told(&shop.run(&["query", "counter-1", "count", "--patience", "50ms"]).await), @r#"
         exit 5
-        error: PER-0624 not answered: no runtime took what was asked of instance "counter-1" within 50ms; is one running on this store?
+        error: PER-0624 not answered: no runtime took the request to instance "counter-1" within 50ms; is one running on this store?
         "#);
     // An update that nobody took was not done, either.
     insta::assert_snapshot!(told(&shop.run(&["update", "counter-1", "add", "1", "--patience", "50ms"]).await), @r#"
         exit 5
-        error: PER-0624 not answered: no runtime took what was asked of instance "counter-1" within 50ms; is one running on this store?
+        error: PER-0624 not answered: no runtime took the request to instance "counter-1" within 50ms; is one running on this store?
         "#);
 }
 

@@ -79,7 +79,7 @@ async fn p8_skip_refuses_what_does_not_block_and_names_what_does() {
         assert!(other.stderr.contains("PER-0632") && other.stderr.contains(&words), "{other:?}");
         let panicked = shop.run(&["skip", "b", "1"]).await;
         assert_eq!(
-            (panicked.code, panicked.stderr.contains("nothing that can be skipped blocks")),
+            (panicked.code, panicked.stderr.contains("is not blocked by anything that can be skipped")),
             (4, true),
             "{panicked:?}"
         );

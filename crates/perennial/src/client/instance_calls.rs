@@ -1,4 +1,4 @@
-//! Queries, and how queries and updates reach an instance.
+//! Queries, and the routes of queries and updates to an instance.
 
 use std::time::Duration;
 
@@ -12,11 +12,11 @@ use super::{Client, check};
 use crate::error::ClientError;
 use crate::typed::QueryTarget;
 
-/// How long a client in another process waits for an answer.
+/// How long a client in another process waits for a reply.
 pub(super) const CALL_PATIENCE: Duration = Duration::from_secs(30);
 
 impl Client {
-    /// Waits this long for answers that travel through the store, instead of 30 s. For tests.
+    /// Sets how long to wait for replies through the store, instead of 30 s. For tests.
     #[doc(hidden)]
     #[must_use]
     pub fn patience(mut self, patience: Duration) -> Client {
@@ -24,11 +24,11 @@ impl Client {
         self
     }
 
-    /// Asks an instance something that its code answers from what it shares, without a trace. Instances that have
-    /// ended answer, too.
+    /// Runs a read-only query handler of an instance. Nothing is recorded. Instances that have ended can be
+    /// queried, too.
     ///
-    /// The query is a [`Query`](crate::Query), or a name: then a string is answered by a string, and a payload (or `()`)
-    /// by a payload.
+    /// The query is a [`Query`](crate::Query), or a name: then a string gets a string, and a payload (or
+    /// `()`) gets a payload.
     ///
     /// ```
     /// use perennial::prelude::*;
@@ -82,12 +82,13 @@ impl Client {
             LocalOutcome::Here(Response::EndedBefore) => Ok(CallReply::Ended),
             LocalOutcome::Here(answer) => {
                 outcome_of(id, answer)?;
-                Err(ClientError::Unknown { id: id.to_owned(), reason: "an unexpected answer".to_owned() })
+                Err(ClientError::Unknown { id: id.to_owned(), reason: "an unexpected reply".to_owned() })
             }
         }
     }
 
-    /// Puts something that needs no code to the instance with a key, and not to another one that has its id by then.
+    /// Sends a call that needs no code to the instance with the key, and not to another one that has its id
+    /// now.
     pub(super) async fn put_bound(
         &self,
         id: &str,
@@ -99,12 +100,12 @@ impl Client {
             LocalOutcome::Here(Response::Reply(reply)) => Ok(reply),
             LocalOutcome::Here(answer) => {
                 outcome_of(id, answer)?;
-                Err(ClientError::Unknown { id: id.to_owned(), reason: "an unexpected answer".to_owned() })
+                Err(ClientError::Unknown { id: id.to_owned(), reason: "an unexpected reply".to_owned() })
             }
         }
     }
 
-    /// Writes the question into the store and waits for the owner to answer it.
+    /// Writes the call into the store and waits for the owner's reply.
     async fn put_from_afar(
         &self,
         id: &str,
@@ -137,15 +138,15 @@ impl Client {
         if is_untaken && self.left_no_trace(&id, instance_call).await? {
             return Err(ClientError::NotAnswered { id, patience });
         }
-        Err(ClientError::Unknown { id, reason: format!("no answer in time: {late}") })
+        Err(ClientError::Unknown { id, reason: format!("no reply in time: {late}") })
     }
 
-    /// Whether a question that was taken back has certainly done nothing: a query never does, and of an update nobody who
-    /// could still carry it out is alive, nor is anything recorded.
+    /// Whether a call that was withdrawn has certainly had no effect. A query never has one. An update has
+    /// none if no live owner could still carry it out and nothing is recorded.
     async fn left_no_trace(&self, id: &str, instance_call: &InstanceCall) -> Result<bool, ClientError> {
         let key = match instance_call {
             InstanceCall::Update { key, .. } => key,
-            // One that is repeated does nothing if it was made.
+            // Repeating a reset has no effect if it was carried out.
             InstanceCall::Reset { .. } => return Ok(!self.has_owner(id).await?),
             InstanceCall::Query { .. } | InstanceCall::Raise { .. } | InstanceCall::Token(_) => {
                 return Ok(true);
@@ -160,7 +161,7 @@ impl Client {
         }
     }
 
-    /// Whether a runtime that could take what is sent to an instance is alive.
+    /// Whether a live runtime could take messages to an instance.
     pub(super) async fn has_owner(&self, id: &str) -> Result<bool, ClientError> {
         let directory = self.call(id, |store, reply| store.directory(reply)).await?;
         let is_owner = |session: &SessionRow| {
@@ -176,7 +177,7 @@ impl Client {
     ) -> Result<Option<CallReply>, ClientError> {
         let body = self.call(id, |store, reply| store.read_reply(number, reply)).await?;
         body.map(|body| CallReply::decode(&body)).transpose().map_err(|error| {
-            let source = StoreError::CorruptRow(format!("an answer cannot be read: {error}"));
+            let source = StoreError::CorruptRow(format!("a reply cannot be decoded: {error}"));
             ClientError::Store { id: id.to_owned(), source }
         })
     }
@@ -195,7 +196,7 @@ pub(super) fn outcome(id: &str, reply: CallReply) -> Result<Payload, ClientError
         }
         CallReply::Ended => Err(ClientError::Ended { id }),
         CallReply::NotOpen | CallReply::Outdated { .. } => {
-            Err(ClientError::Unknown { id, reason: "an unexpected answer".to_owned() })
+            Err(ClientError::Unknown { id, reason: "an unexpected reply".to_owned() })
         }
         CallReply::Unanswered => Err(ClientError::Unanswered { id }),
         CallReply::Blocked { code, reason } => Err(ClientError::Blocked { id, code, reason }),

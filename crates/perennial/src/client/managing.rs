@@ -1,4 +1,4 @@
-//! Looking at many instances, and doing something about them.
+//! Operations on many instances: lists, bulk actions, deletion.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -12,87 +12,87 @@ use super::{Client, InstancePage, InstanceView, Tree};
 use crate::error::ClientError;
 use crate::filter::Filter;
 
-/// How many instances are looked at together.
+/// How many instances are read at a time.
 const PAGE: usize = 200;
 /// How many instances one transaction deletes.
 const DELETED_TOGETHER: usize = 50;
-/// How many rows that deleted instances left behind one transaction deletes.
+/// How many rows left behind by deleted instances one transaction deletes.
 const SWEPT_TOGETHER: usize = 2_000;
-/// The shortest rest between two sweeps.
+/// The shortest pause between two sweeps.
 const SWEEP_REST: Duration = Duration::from_millis(5);
-/// For so long an instance that is to be deleted may take to end, before it is told again.
+/// How long to wait for an instance that is to be deleted to end, before it is terminated again.
 const END_PATIENCE: Duration = Duration::from_secs(1);
 
-/// What is done to each instance of a list.
+/// An action that [`Client::for_each`] applies to each instance.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Action {
-    /// Ask it to cancel.
+    /// Requests cancellation.
     Cancel {
-        /// Why.
+        /// The reason of the request.
         reason: String,
-        /// How long it may clean up; the runtime's default if none.
+        /// How long it may clean up; `None` uses the runtime's default.
         grace: Option<Duration>,
     },
-    /// End it without running its code.
+    /// Ends it without running its code.
     Terminate {
-        /// Why.
+        /// The reason of the termination.
         reason: String,
     },
-    /// Raise an event at it.
+    /// Raises an event.
     Raise {
-        /// The event.
+        /// The name of the event.
         event: String,
-        /// What goes with it.
+        /// The content of the event.
         payload: Payload,
     },
-    /// Try it again, if it is blocked.
+    /// Retries it, if it is blocked.
     Retry,
-    /// Pause it.
+    /// Pauses it.
     Pause {
-        /// Why, and by whom.
+        /// The reason, and who gave it.
         why: Why,
     },
-    /// Let it go on, if it is paused.
+    /// Resumes it, if it is paused.
     Resume {
-        /// Why, and by whom.
+        /// The reason, and who gave it.
         why: Why,
     },
-    /// Pause it until its orchestration is resumed. [`Client::pause_orchestration`] does that.
+    /// Pauses it until its orchestration is resumed. Used by [`Client::pause_orchestration`].
     #[doc(hidden)]
     PauseWithOrchestration {
-        /// Why, and by whom.
+        /// The reason, and who gave it.
         why: Why,
     },
-    /// Let it go on if it is paused with its orchestration. [`Client::resume_orchestration`] does that.
+    /// Resumes it if it is paused with its orchestration. Used by [`Client::resume_orchestration`].
     #[doc(hidden)]
     ResumeWithOrchestration {
-        /// Why, and by whom.
+        /// The reason, and who gave it.
         why: Why,
     },
-    /// Delete it, with its children.
+    /// Deletes it, with its children.
     Delete {
-        /// Whether it is terminated first, if it runs.
+        /// Whether a running instance is terminated first.
         force: bool,
     },
 }
 
-/// How far something over many instances is.
+/// Progress of an operation on many instances.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Progress {
-    /// How many instances were looked at.
+    /// Number of instances that were read.
     pub seen: u64,
-    /// How many it was done to.
+    /// Number of instances that the action was applied to.
     pub done: u64,
-    /// How many it did not apply to: they had ended, or had not, or were gone.
+    /// Number of instances that the action did not apply to, for example because they had ended.
     pub skipped: u64,
-    /// How many it failed for, and the first reasons.
+    /// Number of failures.
     pub failed: u64,
-    /// The first of them, by id.
+    /// The ids and errors of the first failures.
     pub failures: Vec<(String, String)>,
 }
 
 impl Progress {
-    /// How many failures are kept with their reasons.
+    /// How many failures are kept with their errors.
     const KEPT_FAILURES: usize = 20;
 
     fn fail(&mut self, id: &str, error: &ClientError) {
@@ -103,7 +103,7 @@ impl Progress {
     }
 }
 
-/// Which finished instances are deleted. Everything that is set has to hold.
+/// Selects finished instances for deletion. An instance has to meet all conditions.
 #[derive(Clone, Debug, Default)]
 #[must_use]
 pub struct Prune {
@@ -114,37 +114,37 @@ pub struct Prune {
 }
 
 impl Prune {
-    /// All finished instances.
+    /// Selects all finished instances.
     pub fn all() -> Prune {
         Prune::default()
     }
 
-    /// Only those that ended at least this long ago.
+    /// Selects instances that ended at least this long ago.
     pub fn older_than(mut self, age: Duration) -> Prune {
         self.older_than = Some(age);
         self
     }
 
-    /// All but this many of the newest.
+    /// Keeps this many of the newest.
     pub fn keep_newest(mut self, count: usize) -> Prune {
         self.keep_newest = count;
         self
     }
 
-    /// Only those that a filter shows, of which those that have not ended are left alone. Its order is not looked at: the
-    /// newest come first.
+    /// Selects instances that match a filter. Unfinished instances are never selected. The order of the
+    /// filter is ignored: the newest come first.
     pub fn only(mut self, filter: Filter) -> Prune {
         self.filter = filter;
         self
     }
 
-    /// Rests this long after each transaction, so that other work is not disturbed. Default: not at all.
+    /// Pauses this long after each transaction, so that other work is not disturbed. Default: no pause.
     pub fn pause(mut self, pause: Duration) -> Prune {
         self.pause = pause;
         self
     }
 
-    /// The filter with what age and ending add to it. None if it asks only for what has not ended.
+    /// The criteria with age and status added. `None` if the filter selects only unfinished instances.
     fn narrowed(&self, now_ms: u64) -> Result<Option<Criteria>, ClientError> {
         let filter = self.filter.clone().into_criteria()?;
         let asked = |status: &Status| filter.statuses.is_empty() || filter.statuses.contains(status);
@@ -158,7 +158,7 @@ impl Prune {
 }
 
 impl Client {
-    /// A page of instances, in the filter's order.
+    /// Returns a page of instances, in the filter's order.
     pub async fn list(
         &self,
         filter: Filter,
@@ -169,7 +169,7 @@ impl Client {
         Ok(InstancePage { rows: rows.into_iter().map(InstanceView::from).collect(), next })
     }
 
-    /// A page of instances with the columns that only the engine needs. For tests.
+    /// A page of instances with the engine's internal columns. For tests.
     #[doc(hidden)]
     pub async fn list_rows(
         &self,
@@ -189,18 +189,18 @@ impl Client {
         self.call("", |store, reply| store.list(criteria, after, limit, reply)).await
     }
 
-    /// How many instances a filter shows: exact up to 10,000, then "more".
+    /// Counts the instances that match a filter: exactly up to 10,000, then "more".
     pub async fn count(&self, filter: Filter) -> Result<Count, ClientError> {
         let criteria = filter.into_criteria()?;
         self.call("", |store, reply| store.count(criteria, Count::EXACT, reply)).await
     }
 
-    /// How much there is of what, and how late.
+    /// Row counts and scheduling lag.
     pub async fn stats(&self) -> Result<StoreStats, ClientError> {
         self.call("", |store, reply| store.stats(reply)).await
     }
 
-    /// The time by the store's clock, which dates everything in the store.
+    /// The time of the store's clock, which is used for all stored times.
     pub async fn now(&self) -> Result<Timestamp, ClientError> {
         self.now_ms().await.map(Timestamp::from_millis)
     }
@@ -212,8 +212,8 @@ impl Client {
         }
     }
 
-    /// The activities of an instance's current execution that have rows of their own: those that are retried, wait for a
-    /// node that can run them, or run elsewhere. The first attempt that the owner itself makes has none.
+    /// The activities of an instance's current execution that have their own rows: those that are retried,
+    /// wait for a node that can run them, or run on another node. The first attempt on the owner has none.
     pub async fn tasks(&self, id: &str) -> Result<Vec<TaskRow>, ClientError> {
         let row = self.row(id).await?;
         let (shard, key, nothing) = (row.shard, row.key, PageLimit { rows: 1, bytes: 0 });
@@ -221,14 +221,14 @@ impl Client {
         Ok(loaded.map(|loaded| loaded.tasks).unwrap_or_default())
     }
 
-    /// An instance with all that it started as children.
+    /// Returns an instance with all its descendants.
     pub async fn tree(&self, id: &str) -> Result<Tree, ClientError> {
         let row = self.row(id).await?;
         let rows = self.family(row).await?;
         Ok(grow(&rows, 0))
     }
 
-    /// An instance and its children and theirs, each with the place of its parent; parents come first.
+    /// An instance and its descendants, each with the index of its parent; parents come first.
     async fn family(&self, root: InstanceRow) -> Result<Vec<(InstanceRow, usize)>, ClientError> {
         let mut seen = BTreeSet::from([root.key]);
         let mut rows = vec![(root, 0)];
@@ -245,7 +245,8 @@ impl Client {
                     break;
                 }
             }
-            // Children of one turn have the same time; the order in which they were scheduled is told by their link.
+            // Children of one turn have the same time; their link contains the order in which they were
+            // scheduled.
             let first = rows.partition_point(|(_, parent)| *parent < next).max(1);
             rows[first..]
                 .sort_by_key(|(row, _)| row.parent.as_ref().map(|link| (link.execution, link.event_id)));
@@ -254,7 +255,8 @@ impl Client {
         Ok(rows)
     }
 
-    /// A family without the children that run and were abandoned when their parents ended, and without their children.
+    /// A family without running children that were abandoned by parents that ended, and without their
+    /// descendants.
     async fn without_abandoned(
         &self,
         family: Vec<(InstanceRow, usize)>,
@@ -273,7 +275,7 @@ impl Client {
             .collect())
     }
 
-    /// Whether a parent lets a child go on after its own end.
+    /// Whether a parent lets a child continue after its own end.
     async fn is_abandoned(&self, parent: &InstanceRow, child: &InstanceRow) -> Result<bool, ClientError> {
         let Some(link) = &child.parent else { return Ok(false) };
         let history = self.turns(parent, link.execution).await?;
@@ -285,18 +287,20 @@ impl Client {
         ))
     }
 
-    /// Deletes an instance that has ended, with its children; returns how many instances are gone. If it or one of its
-    /// children runs, nothing is touched, unless forced: then they are terminated first.
+    /// Deletes an instance that has ended, with its children. Returns the number of deleted instances. If it
+    /// or one of its children is running, nothing is changed, unless `force` is set: then they are terminated
+    /// first.
     pub async fn delete(&self, id: &str, force: bool) -> Result<u64, ClientError> {
         let root = self.row(id).await?;
         let family = self.family(root).await?;
         self.delete_family(id, family, force).await
     }
 
-    /// Deletes an instance whose row is damaged, by its key: its id may be one that nobody can name. `false` if there is no
-    /// such instance. One that is not damaged is deleted only if it has ended. Its children are left alone.
+    /// Deletes an instance whose row is damaged, by its key, since its id may be unreadable. Returns `false`
+    /// if there is no such instance. An undamaged instance is deleted only if it has ended. Children are not
+    /// deleted.
     pub async fn delete_damaged(&self, key: InstanceKey) -> Result<bool, ClientError> {
-        // Its shard follows from its id, which cannot be relied on.
+        // The shard is derived from the id, which cannot be relied on.
         let places = (0..=u8::MAX).map(|shard| (ShardId(shard), key)).collect();
         let outcomes = self.delete_keys(places).await?;
         if outcomes.contains(&DeleteOutcome::Deleted) {
@@ -308,8 +312,8 @@ impl Client {
         }
     }
 
-    /// Deletes an instance that has ended, with its children, so that its id is free. Children that were abandoned and
-    /// still run have nothing to do with that, and stay.
+    /// Deletes an instance that has ended, with its children, so that its id can be used again. Abandoned
+    /// children that are still running are kept.
     pub(super) async fn delete_ended(&self, id: &str) -> Result<u64, ClientError> {
         let root = self.row(id).await?;
         let family = self.family(root).await?;
@@ -317,7 +321,7 @@ impl Client {
         self.delete_family(id, family, false).await
     }
 
-    /// Deletes an instance, the first, and those that belong to it.
+    /// Deletes an instance (the first) and its descendants.
     async fn delete_family(
         &self,
         id: &str,
@@ -325,19 +329,20 @@ impl Client {
         force: bool,
     ) -> Result<u64, ClientError> {
         let key = family[0].0.key;
-        // Those that run may start others until they have ended.
+        // Running instances may start others until they have ended.
         while let Some((row, _)) = family.iter().find(|(row, _)| !row.status.is_final()) {
             if !force {
                 return Err(ClientError::NotEnded { id: row.id.clone(), status: row.status });
             }
             for (row, _) in family.iter().filter(|(row, _)| !row.status.is_final()) {
                 match self.terminate_bound(&row.id, Some(row.key), "deleted").await {
-                    // Nobody may own the store by now; so it is asked again after a while.
+                    // The store may have lost its owner by now, so the request is repeated after a while.
                     Ok(()) => drop(
                         tokio::time::timeout(END_PATIENCE, self.wait_bound(&row.id, Some(row.key))).await,
                     ),
                     Err(ClientError::Ended { .. }) => {}
-                    // It was deleted meanwhile, or its row is so damaged that nobody finds the instance by it.
+                    // Deleted in the meantime, or its row is so damaged that the instance cannot be found by
+                    // it.
                     Err(ClientError::NotFound { .. }) if !row.is_sound() => {
                         self.delete_damaged(row.key).await?;
                     }
@@ -347,12 +352,12 @@ impl Client {
             }
             family = match self.row(id).await {
                 Ok(root) if root.key == key => self.family(root).await?,
-                // Somebody else has deleted it.
+                // Another caller has deleted it.
                 Ok(_) | Err(ClientError::NotFound { .. }) => return Ok(0),
                 Err(error) => return Err(error),
             };
         }
-        // Children first, so that what is left after a crash still hangs together.
+        // Children first, so that the rest is still consistent after a crash.
         let keys: Vec<(ShardId, InstanceKey)> =
             family.iter().rev().map(|(row, _)| (row.shard, row.key)).collect();
         let mut deleted = 0;
@@ -374,8 +379,8 @@ impl Client {
         keys: Vec<(ShardId, InstanceKey)>,
     ) -> Result<Vec<DeleteOutcome>, ClientError> {
         let outcomes = self.call("", |store, reply| store.delete(keys, reply)).await?;
-        // Rows of large instances are deleted a few at a time, with rests as long as the work: others have half of the
-        // store's time at least.
+        // Rows of large instances are deleted in small batches, with pauses as long as the work, so that
+        // others get at least half of the store's time.
         loop {
             let began = Instant::now();
             if !self.call("", |store, reply| store.sweep(SWEPT_TOGETHER, None, reply)).await?.more {
@@ -385,8 +390,8 @@ impl Client {
         }
     }
 
-    /// Deletes finished instances, a few at a time. Nothing that runs is touched. A child goes when its own turn
-    /// comes.
+    /// Deletes finished instances in small batches. Running instances are not touched. Children are selected
+    /// like other instances.
     pub async fn prune(
         &self,
         prune: Prune,
@@ -424,7 +429,8 @@ impl Client {
         }
     }
 
-    /// Does something to every instance that a filter shows. One that fails stops no other; the report says which.
+    /// Applies an action to every instance that matches a filter. Failures do not stop the others; the report
+    /// lists them.
     pub async fn for_each(
         &self,
         filter: Filter,
@@ -452,9 +458,9 @@ impl Client {
         }
     }
 
-    /// Does something to one instance of a list. Returns whether it applied.
+    /// Applies an action to one instance of a list. Returns whether it applied.
     async fn act(&self, row: &InstanceRow, action: &Action) -> Result<bool, ClientError> {
-        // The instance that was listed is meant, not one that has its id by now.
+        // Bound to the listed instance, not to another one that has its id now.
         let key = Some(row.key);
         let done = match action {
             Action::Delete { force } => match self.row(&row.id).await {
@@ -472,7 +478,7 @@ impl Client {
                 let pause = Pause { why: why.clone(), orchestration: false };
                 self.pause_bound(&row.id, row.key, pause).await
             }
-            // One that is paused by itself stays so when its orchestration goes on.
+            // An instance that was paused individually stays paused when its orchestration is resumed.
             Action::PauseWithOrchestration { .. } if is_paused(row) => return Ok(false),
             Action::PauseWithOrchestration { why } => {
                 let pause = Pause { why: why.clone(), orchestration: true };
@@ -502,7 +508,7 @@ impl Client {
     }
 }
 
-/// Whether somebody paused it.
+/// Whether it is paused individually or with its orchestration.
 fn is_paused(row: &InstanceRow) -> bool {
     row.blocked.as_ref().is_some_and(|blocked| blocked.pause.is_some())
 }

@@ -1,12 +1,12 @@
-//! What callers use to start instances, reach them and look at them.
+//! The client: starting, controlling and reading instances.
 //!
-//! A client works in the process of the runtime, or beside it in another process that can open the store; then
-//! changes travel through the store to whoever owns it.
+//! A client works in the process of the runtime, or in another process that can open the store. In the latter
+//! case, requests go through the store to the owner of the instance.
 
 mod explaining;
-mod hearing;
 mod instance_calls;
 mod managing;
+mod owner_replies;
 mod pruning;
 mod raising;
 mod reading;
@@ -57,27 +57,28 @@ pub use perennial_core::store::{
     attribute,
 };
 
-/// The largest payload that a client outside of the runtime sends.
+/// The largest payload that a client in another process sends.
 const GUEST_PAYLOAD_LIMIT: usize = 4 << 20;
 
-/// Starts instances, reaches them and looks at them.
+/// Starts, controls and reads instances.
 ///
-/// In the process of a runtime it comes from [`Runtime::client`](crate::Runtime::client); in any other process that can
-/// open the store, from [`Client::open`]. Cheap to clone.
+/// In the process of a runtime, get it from [`Runtime::client`](crate::Runtime::client); in any other process
+/// that can open the store, from [`Client::open`]. Cloning is cheap.
 #[derive(Clone)]
 pub struct Client {
     store: Arc<dyn Store>,
-    /// The store as it is, with encoded payloads. The same as `store` if there are no codecs.
+    /// The store with payloads as stored. The same as `store` if there are no codecs.
     stored: Arc<dyn Store>,
     codecs: Codecs,
-    /// The runtime of this process, if it is one's client. What it does not own is reached through the store.
+    /// The runtime of this process, if the client belongs to one. Instances that it does not own are reached
+    /// through the store.
     driver: Option<Arc<Driver>>,
     changed: Arc<Notify>,
-    /// Where the store is, if the client may own it for a moment.
+    /// The URL of the store, if the client may own it for maintenance.
     url: Option<Arc<str>>,
     sender: Arc<Sender>,
     call_patience: Duration,
-    /// What goes with each start, event and update.
+    /// Recorded with each start, event and update.
     trace: Option<Box<TraceContext>>,
 }
 
@@ -96,7 +97,7 @@ impl Client {
         Client::with_sender(driver, Arc::default())
     }
 
-    /// A client of a runtime that sends as one with others.
+    /// A client of a runtime that shares its sender with others.
     pub(crate) fn with_sender(driver: Arc<Driver>, sender: Arc<Sender>) -> Client {
         Client {
             store: Arc::clone(&driver.store),
@@ -111,7 +112,7 @@ impl Client {
         }
     }
 
-    /// Opens a store beside the runtime that owns it, to look and to send. The store has to exist.
+    /// Opens a store that a runtime may own, to read and to send requests. The store has to exist.
     ///
     /// ```
     /// use perennial::prelude::*;
@@ -123,8 +124,9 @@ impl Client {
         Client::open_with_codecs(url, Codecs::default())
     }
 
-    /// The same, with the [codecs](crate::codec) of the runtime. Without them a client sends payloads in plain, and sees
-    /// only [markers](crate::codec::EncodedPayload::marker) of those that are encoded.
+    /// Like [`open`](Client::open), with the [codecs](crate::codec) of the runtime. Without them a client
+    /// sends payloads unencoded, and gets [markers](crate::codec::EncodedPayload::marker) instead of encoded
+    /// payloads.
     ///
     /// ```
     /// use perennial::codec::{BlobDirectory, Codecs, Offload};
@@ -141,9 +143,10 @@ impl Client {
         Ok(Client { url: Some(Arc::from(url)), ..client })
     }
 
-    /// Opens a store to look at it for a moment: lists, statuses, histories. Whatever would change something is refused. A
-    /// SQLite file needs no write permission for this, and no files are made beside it unless a crash left a log that has to be
-    /// recovered. If no runtime uses the file when it is opened, changes that one makes later are not seen.
+    /// Opens a store read-only: lists, statuses, histories. Calls that would change something are refused. A
+    /// SQLite file needs no write permission for this, and no files are created beside it unless a crash left
+    /// a log that has to be recovered. If no runtime uses the file when it is opened, later changes are not
+    /// seen.
     ///
     /// ```
     /// # async fn look() -> perennial::Result<()> {
@@ -160,14 +163,14 @@ impl Client {
         Ok(Client { url: Some(Arc::from(url)), ..client })
     }
 
-    /// A client beside whoever owns this store. For tests.
+    /// A client of a store that a runtime may own. For tests.
     #[doc(hidden)]
     pub fn of_store(store: Arc<dyn Store>) -> Client {
         Client::of_store_with_codecs(store, Codecs::default())
     }
 
     fn of_store_with_codecs(stored: Arc<dyn Store>, codecs: Codecs) -> Client {
-        // Without codecs, too: what is encoded is shown as such.
+        // Even without codecs: encoded payloads are then shown as markers.
         let store = encoded(Arc::clone(&stored), &codecs);
         let changed: Arc<Notify> = Arc::default();
         let hinted = Arc::clone(&changed);
@@ -177,8 +180,9 @@ impl Client {
         Client { store, stored, codecs, driver: None, changed, url: None, sender, call_patience, trace: None }
     }
 
-    /// This client with a trace context: the W3C headers `traceparent` (up to 128 bytes) and `tracestate` (up to 512).
-    /// It is recorded with each instance that the client starts, and with the events and updates that it sends.
+    /// Returns this client with a trace context: the W3C headers `traceparent` (up to 128 bytes) and
+    /// `tracestate` (up to 512). It is recorded with each instance that the client starts, and with the
+    /// events and updates that it sends.
     ///
     /// ```
     /// # use perennial::prelude::*;
@@ -192,7 +196,7 @@ impl Client {
         Ok(Client { trace: Some(trace), ..self.clone() })
     }
 
-    /// This client, looking at payloads as they are stored.
+    /// This client, reading payloads as they are stored.
     pub(crate) fn as_stored(&self) -> Client {
         Client { store: Arc::clone(&self.stored), ..self.clone() }
     }
@@ -206,7 +210,7 @@ impl Client {
         call(
             &*self.store,
             Box::new(move |answer| {
-                // A caller that went away needs no answer.
+                // The caller may have dropped its future.
                 let _ = sender.send(answer);
             }),
         );

@@ -1,4 +1,4 @@
-//! Deleting executions that instances have left behind.
+//! Deleting past executions.
 
 use std::time::{Duration, Instant};
 
@@ -11,12 +11,12 @@ const ROWS: usize = 2_000;
 const REST: Duration = Duration::from_millis(5);
 
 impl Client {
-    /// Deletes the histories of executions that were continued as new at least this long ago, by the store's clock, of all
-    /// instances. The current execution of an instance is never touched. Returns how many rows were deleted; `progress` is
-    /// told after each transaction. Rests between transactions are as long as the work, so that others have half of the
-    /// store's time at least.
+    /// Deletes the histories of executions that were continued as new at least this long ago, by the store's
+    /// clock, in all instances. Current executions are never deleted. Returns the number of deleted rows;
+    /// `progress` is called after each transaction. Pauses between transactions are as long as the work, so
+    /// that others get at least half of the store's time.
     ///
-    /// Instances that continue as new also delete their old executions by themselves, by
+    /// Instances that continue as new also delete their old executions automatically, see
     /// [`RuntimeOptions::keep_executions`](crate::RuntimeOptions).
     ///
     /// ```

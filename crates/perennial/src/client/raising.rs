@@ -13,13 +13,15 @@ use crate::error::ClientError;
 use crate::typed::EventContent;
 
 impl Client {
-    /// Raises an event at an instance. It is durable when awaiting this returns.
+    /// Raises an event at an instance. The event is durable when the returned future resolves.
     ///
-    /// The instance need not wait for it yet. What one client raises, one call after another, arrives in that order.
+    /// The instance need not wait for the event yet. Events that one client raises sequentially arrive in
+    /// that order.
     ///
-    /// In the runtime's process, an event that the waiting code cannot read is refused ([`ClientError::BadEvent`]) and not
-    /// recorded. From elsewhere, or if nothing waits for it yet, it is recorded; the code that reads it later is blocked
-    /// until somebody [skips the event](Client::skip_event) or ends the instance.
+    /// In the runtime's process, an event that the waiting code cannot decode is refused
+    /// ([`ClientError::BadEvent`]) and not recorded. From another process, or if the code does not wait for
+    /// it yet, it is recorded; the instance is blocked when its code reads the event, until the event is
+    /// [skipped](Client::skip_event) or the instance is ended.
     ///
     /// ```
     /// use perennial::prelude::*;
@@ -67,7 +69,8 @@ impl Client {
         let (name, trace) = (name.to_owned(), self.trace.clone());
         let request = Request::Raise { name, payload, key: Some(key.clone()), trace };
         let (raised, route) = self.deliver_or_move(id, bound(instance, request)).await;
-        // One that was raised before, or here and then through the store, may have been what ended it.
+        // An event that was raised before, or both here and through the store, may be the one that ended the
+        // instance.
         let may_be_taken = match route {
             Route::Here => is_given,
             Route::Late => false,
@@ -83,8 +86,8 @@ impl Client {
     }
 }
 
-/// An event that is raised when this is awaited. See [`Client::raise_event`].
-#[must_use = "nothing is raised before this is awaited"]
+/// An event, raised when this is awaited. See [`Client::raise_event`].
+#[must_use = "the event is not raised until this is awaited"]
 pub struct RaiseEvent<'a> {
     client: &'a Client,
     id: &'a str,
@@ -94,11 +97,11 @@ pub struct RaiseEvent<'a> {
 }
 
 impl RaiseEvent<'_> {
-    /// Raises the event once: a second one with the same key is dropped.
+    /// Sets a deduplication key: a second event with the same key is dropped.
     ///
-    /// Keys are remembered for as long as an execution lasts, and the last 1,000 of an instance through continue-as-new.
-    /// An instance that has ended is searched for the key, the last 1,000 of its executions that are stored: one that
-    /// took the event then is no error.
+    /// Keys are remembered for the duration of an execution, and the last 1,000 of an instance across
+    /// continue-as-new. If the instance has ended, its last 1,000 stored executions are searched for the key;
+    /// if one of them took the event, the call succeeds.
     pub fn once(mut self, key: impl Into<String>) -> Self {
         self.key = Some(key.into());
         self

@@ -1,4 +1,4 @@
-//! What is stored of one instance: its status, its histories, how it ended.
+//! Reading one instance: its status, its histories, its ending.
 
 use std::future::Future;
 use std::time::Duration;
@@ -22,19 +22,21 @@ use crate::typed::Run;
 
 /// How many turns are read at a time.
 const TURNS_PER_PAGE: PageLimit = PageLimit { rows: 1_000, bytes: 16 << 20 };
-/// How many executions are searched for an event or update that was taken before.
+/// How many executions are searched for an event or update with a key.
 const MAX_EXECUTIONS_SEARCHED: u64 = 1_000;
-/// The shortest and the longest pause between two looks of somebody who waits. Hints make it shorter.
+/// The shortest and the longest pause between two reads while waiting. Hints of the store end a pause early.
 const LOOK_PAUSES: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(1));
 
 impl Client {
-    /// Waits for an instance to end, and gives its result as a payload. [`Client::run`] gives it with its types.
+    /// Waits for an instance to end and returns its result as a payload. [`Client::run`] returns it with its
+    /// types.
     pub async fn result(&self, id: &str) -> Result<Payload, Error> {
         let run: Run = Run::new(self.clone(), id, None, false, Ok, Ok);
         Ok(run.result_of(None).await?)
     }
 
-    /// Like [`result`](Client::result), but gives up after a time with [`ClientError::Elapsed`]. The instance goes on.
+    /// Like [`result`](Client::result), but returns [`ClientError::Elapsed`] after `limit`. The instance
+    /// continues to run.
     pub async fn result_within(&self, id: &str, limit: Duration) -> Result<Payload, Error> {
         match tokio::time::timeout(limit, self.result(id)).await {
             Ok(result) => result,
@@ -42,16 +44,17 @@ impl Client {
         }
     }
 
-    /// Like [`result`](Client::result), but returns [`ClientError::Blocked`] with the reason as soon as the instance is
-    /// blocked or paused, instead of waiting until somebody acts.
+    /// Like [`result`](Client::result), but returns [`ClientError::Blocked`] with the reason as soon as the
+    /// instance is blocked or paused.
     pub async fn result_unless_blocked(&self, id: &str) -> Result<Payload, Error> {
-        // Whoever has the id now is meant to the end.
+        // Binds the wait to the instance that has the id now.
         let key = self.row(id).await?.key;
         let run: Run = Run::new(self.clone(), id, Some(key), false, Ok, Ok);
         Ok(run.result_of_unless_blocked(Some(key)).await?)
     }
 
-    /// Waits until an instance is blocked, and returns that as an error. The reading may fail as well.
+    /// Waits until an instance is blocked, and returns that as an error. Errors of the store are returned,
+    /// too.
     pub(crate) async fn until_blocked(&self, id: &str, key: Option<InstanceKey>) -> ClientError {
         let blocked = self.look_until(|| async move { Ok(self.row_of(id, key).await?.blocked) }).await;
         match blocked {
@@ -60,12 +63,13 @@ impl Client {
         }
     }
 
-    /// Waits for an instance to end, and tells how. One that is blocked has not ended; [`Client::status`] says so.
+    /// Waits for an instance to end and returns how. A blocked instance has not ended; see
+    /// [`Client::status`].
     pub async fn wait(&self, id: &str) -> Result<Ending, ClientError> {
         self.wait_bound(id, None).await
     }
 
-    /// Waits for the instance with a key to end, if it is given: another one that has its id by now is not meant.
+    /// Waits for the instance with the key to end, if given, and not for another one that has its id now.
     pub(crate) async fn wait_bound(&self, id: &str, key: Option<InstanceKey>) -> Result<Ending, ClientError> {
         check("instance id", id, check_derived_id)?;
         let reached = match self.request_here(id, bound(key, Request::AwaitEnd)).await? {
@@ -77,7 +81,7 @@ impl Client {
             }
             LocalOutcome::Elsewhere { reached } => reached,
         };
-        // Whoever has the id at the first look is meant to the end.
+        // Binds the wait to the instance that has the id at the first read.
         let key = match key.or(reached) {
             Some(key) => Some(key),
             None => Some(self.row(id).await?.key),
@@ -89,11 +93,12 @@ impl Client {
         .await
     }
 
-    /// Waits until the status that an instance publishes meets a condition, and gives that status.
+    /// Waits until the published status of an instance meets a condition, and returns that status.
     ///
-    /// It looks when the store hints at a change, and now and then. A status that is soon replaced may not be seen, so ask
-    /// for what stays true, such as a phase that has been reached. An instance that ends without meeting the condition is
-    /// [`ClientError::Ended`]; put a limit on the time with `tokio::time::timeout`.
+    /// The status is read when the store hints at a change, and periodically. A status that is soon replaced
+    /// may be missed, so test for something that stays true, such as a phase that has been reached. If the
+    /// instance ends without meeting the condition, the result is [`ClientError::Ended`]; limit the time with
+    /// `tokio::time::timeout`.
     ///
     /// ```
     /// use perennial::prelude::*;
@@ -123,7 +128,7 @@ impl Client {
         id: &str,
         mut condition: impl FnMut(&T) -> bool,
     ) -> Result<T, ClientError> {
-        // Whoever has the id at the first look is meant to the end.
+        // Binds the wait to the instance that has the id at the first read.
         let mut row = self.row(id).await?;
         let key = Some(row.key);
         loop {
@@ -152,7 +157,7 @@ impl Client {
         }
     }
 
-    /// Looks again and again, whenever the store hints at a change and now and then, until there is something.
+    /// Calls `look` until it returns something: whenever the store hints at a change, and periodically.
     pub(super) async fn look_until<T, F: Future<Output = Result<Option<T>, ClientError>>>(
         &self,
         look: impl Fn() -> F,
@@ -163,7 +168,7 @@ impl Client {
             if let Some(found) = look().await? {
                 return Ok(found);
             }
-            // Losing a hint costs a moment, never the answer.
+            // A lost hint only delays the next read.
             let _ = tokio::time::timeout(pause, hint).await;
             pause = (pause * 2).min(LOOK_PAUSES.1);
         }
@@ -176,11 +181,11 @@ impl Client {
     ) -> Result<Ending, ClientError> {
         let row = self.row_of(id, key).await?;
         let history = self.turns(&row, row.execution).await?;
-        let reason = "it ended, but its last turn does not say how".to_owned();
+        let reason = "it ended, but its last turn contains no ending".to_owned();
         history.ending().cloned().ok_or_else(|| ClientError::Unknown { id: id.to_owned(), reason })
     }
 
-    /// Where an instance stands.
+    /// Returns the status of an instance.
     pub async fn status(&self, id: &str) -> Result<InstanceView, ClientError> {
         self.row(id).await.map(InstanceView::from)
     }
@@ -204,14 +209,14 @@ impl Client {
         row.ok_or_else(|| ClientError::NotFound { id: id.to_owned() })
     }
 
-    /// What is recorded of an instance's current execution.
+    /// Returns the history of an instance's current execution.
     pub async fn history(&self, id: &str) -> Result<History, ClientError> {
         let row = self.row(id).await?;
         self.turns(&row, row.execution).await
     }
 
-    /// What is recorded of one execution of an instance: 1, 2, 3, … with each continue-as-new. One that does not exist,
-    /// or was deleted, is an error; of the current one there may be nothing recorded yet.
+    /// Returns the history of one execution of an instance: 1, and one more with each continue-as-new. An
+    /// execution that does not exist or was deleted is an error; the history of the current one may be empty.
     pub async fn history_of(&self, id: &str, execution: u64) -> Result<History, ClientError> {
         let row = self.row(id).await?;
         let history = self.turns(&row, execution).await?;
@@ -222,7 +227,7 @@ impl Client {
         Ok(history)
     }
 
-    /// An instance with all its executions, as files of histories hold it.
+    /// Returns an instance with all its executions, for an export file.
     pub async fn export(&self, id: &str) -> Result<ExportedInstance, ClientError> {
         let row = self.row(id).await?;
         let mut executions = Vec::new();
@@ -234,8 +239,9 @@ impl Client {
         Ok(ExportedInstance { id: row.id, name: row.name, version: row.version, status, executions })
     }
 
-    /// Looks through the executions of an instance, the latest first, until something is found. The last 1,000 are read:
-    /// keys of events and updates are remembered for no longer. Before one that was deleted there are none.
+    /// Searches the executions of an instance, latest first. At most 1,000 are read: keys of events and
+    /// updates are remembered for no longer. The search ends at a deleted execution, since all earlier ones
+    /// are deleted, too.
     pub(super) async fn search_executions<T>(
         &self,
         row: &InstanceRow,
@@ -278,7 +284,7 @@ impl Client {
     pub(super) async fn turns(&self, row: &InstanceRow, execution: u64) -> Result<History, ClientError> {
         let (key, rows) = (row.key, self.turn_rows(row, execution).await?);
         let mut ledger = Ledger::default();
-        // Only markers are left of payloads that nothing here decodes.
+        // Payloads that cannot be decoded here are shown as markers.
         let read = match read_turns_with(&self.codecs, key, &rows) {
             Err(HistoryError::Undecodable { .. }) => read_turns(key, &rows),
             read => read,

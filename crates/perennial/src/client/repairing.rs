@@ -15,11 +15,12 @@ use crate::error::ClientError;
 use crate::filter::Filter;
 
 impl Client {
-    /// Pauses an instance: it takes no turn until it is [resumed](Client::resume). Messages to it are kept, timers do not
-    /// fire, and activities that run go on, with their results kept. Its timeout and the grace of a cancel still end it.
+    /// Pauses an instance: it takes no turn until it is [resumed](Client::resume). Messages to it are kept,
+    /// timers do not fire, and running activities continue, with their results kept. Its timeout and the
+    /// grace period of a cancel still end it.
     ///
-    /// [`InstanceView::blocked`](crate::InstanceView::blocked) says so, with [`Blocked::pause`](crate::client::Blocked::pause).
-    /// Pausing an instance that is paused changes the reason.
+    /// The pause is shown in [`InstanceView::blocked`](crate::InstanceView::blocked), with
+    /// [`Blocked::pause`](crate::client::Blocked::pause). Pausing a paused instance changes the reason.
     ///
     /// ```
     /// use perennial::prelude::*;
@@ -61,10 +62,11 @@ impl Client {
         self.deliver(id, bound(Some(key), Request::Pause(pause))).await
     }
 
-    /// Lets a paused instance go on. One that is not paused is left as it is. An instance that is paused together with its
-    /// orchestration goes on with that ([`ClientError::OrchestrationPaused`]).
+    /// Resumes a paused instance. Has no effect on an instance that is not paused. An instance that is paused
+    /// together with its orchestration is refused ([`ClientError::OrchestrationPaused`]): resume the
+    /// orchestration.
     ///
-    /// The history records who resumed it, when and why, and the same of the pause
+    /// The history records who paused and resumed it, when and why
     /// ([`Job::InstanceResumed`](crate::history::Job::InstanceResumed)).
     pub async fn resume(&self, id: &str, why: impl Into<Why>) -> Result<(), ClientError> {
         let row = self.unfinished(id).await?;
@@ -80,9 +82,9 @@ impl Client {
         self.deliver(id, bound(Some(key), Request::Resume(why))).await
     }
 
-    /// Pauses an orchestration: all its instances, of all versions, and those that are started while it is paused. It is a
-    /// setting of the store that every node reads when it renews its lease, by default every 3 s. Returns how many
-    /// instances were told at once.
+    /// Pauses an orchestration: all its instances, of all versions, and those that are started while it is
+    /// paused. The pause is a setting of the store that every node reads when it renews its lease, by default
+    /// every 3 s. Returns the number of instances that were marked as paused at once.
     pub async fn pause_orchestration(
         &self,
         name: &str,
@@ -94,31 +96,32 @@ impl Client {
         let now_ms = self.now_ms().await?;
         self.change_paused(|paused| paused.pause(name, now_ms, why.clone())).await?;
         let filter = Filter::new().statuses([Status::Pending, Status::Running]).orchestration(name);
-        // Those that wait for something are marked now, so that lists show them; all others are when they go on.
+        // Waiting instances are marked now, so that lists show them as paused; the others when they take
+        // their next turn.
         self.for_each(filter, Action::PauseWithOrchestration { why }, |_| {}).await
     }
 
-    /// Lets a paused orchestration go on, with all its instances that are not paused by themselves. Returns whether it was
-    /// paused.
+    /// Resumes a paused orchestration and all its instances that are not paused individually. Returns whether
+    /// it was paused.
     pub async fn resume_orchestration(&self, name: &str, why: impl Into<Why>) -> Result<bool, ClientError> {
         check("orchestration", name, check_name)?;
         let why = why.into();
         self.check_size("", why.size())?;
         let mut was_paused = false;
         self.change_paused(|paused| was_paused |= paused.resume(name)).await?;
-        // A runtime that has not heard of the pause would not notice that it is over.
+        // A runtime that has not read the pause would not notice its end.
         let filter = Filter::new().paused(true).orchestration(name);
         self.for_each(filter, Action::ResumeWithOrchestration { why }, |_| {}).await?;
         Ok(was_paused)
     }
 
-    /// The orchestrations that are paused, by name.
+    /// The paused orchestrations, by name.
     pub async fn paused_orchestrations(&self) -> Result<Vec<(String, PausedOrchestration)>, ClientError> {
         let (paused, _) = self.read_paused().await?;
         Ok(paused.iter().map(|(name, paused)| (name.to_owned(), paused.clone())).collect())
     }
 
-    /// What is paused, and the setting that says so.
+    /// The paused orchestrations, and the stored setting.
     pub(super) async fn read_paused(&self) -> Result<(PausedOrchestrations, Option<Arc<[u8]>>), ClientError> {
         let name = PausedOrchestrations::SETTING;
         let setting = self.call("", |store, reply| store.read_setting(name, reply)).await?;
@@ -132,7 +135,7 @@ impl Client {
         Ok((paused, setting))
     }
 
-    /// Changes the setting, again if somebody else changes it at the same time.
+    /// Changes the setting; tries again if another process changes it at the same time.
     async fn change_paused(
         &self,
         mut change: impl FnMut(&mut PausedOrchestrations),
@@ -151,24 +154,28 @@ impl Client {
         }
     }
 
-    /// Resets an instance to one of its turns: the next execution begins with the history up to and including that turn,
-    /// and goes on from there with the code that is registered now. Await it after [`to_turn`](Resetting::to_turn).
+    /// Resets an instance to one of its turns: a new execution begins with the history up to and including
+    /// that turn, and continues from there with the code that is registered now. Await it after
+    /// [`to_turn`](Resetting::to_turn).
     ///
-    /// Events and updates that came after that turn are delivered again, in order, and so are results of what had been
-    /// scheduled by then. Activities without a result run again, those that failed, too. Children that were started later are
-    /// asked to cancel, those that were started before go on; if the instance had ended, or they failed, they are started
-    /// again, and replace those that have their ids. Cancel requests that came later are dropped, and a timeout begins
-    /// again. What later turns sent to others (events, detached starts) was sent, and is sent again if the code decides so
-    /// again. [`ResetReport`] counts it.
+    /// Events and updates that arrived after that turn are delivered again, in order, as are results of
+    /// operations that had been scheduled by then. Activities without a result run again, and so do failed
+    /// ones. Children that were started later get a cancel request; those that were started before continue.
+    /// If the instance had ended, or those children failed, they are started again and replace the instances
+    /// with their ids. Later cancel requests are dropped, and a timeout starts again. Messages that later
+    /// turns sent to others (events, detached starts) are not undone, and are sent again if the code sends
+    /// them again. [`ResetReport`] contains the counts.
     ///
-    /// The turns that are left stay in the history of the execution before. It needs a runtime, but no code: if the code
-    /// does not fit the turns that are kept, the instance is blocked, and can be reset again. What is paused stays paused.
+    /// The discarded turns stay in the history of the previous execution. A reset needs a runtime, but no
+    /// code: if the code does not match the turns that are kept, the instance is blocked, and can be reset
+    /// again. A paused instance stays paused.
     pub fn reset(&self, id: &str) -> Resetting<'_> {
-        Resetting { client: self, id: id.to_owned(), goal: Goal::Unsaid, version: None, why: Why::default() }
+        Resetting { client: self, id: id.to_owned(), goal: Goal::Unset, version: None, why: Why::default() }
     }
 
     /// Runs an instance that failed, was cancelled, was terminated or timed out again from its end: it is
-    /// [reset](Client::reset) to the turn before its last. Activities that completed are not run again; what failed is.
+    /// [reset](Client::reset) to the turn before its last. Completed activities do not run again; failed ones
+    /// do.
     ///
     /// ```
     /// # use perennial::prelude::*;
@@ -188,8 +195,8 @@ impl Client {
     }
 }
 
-/// A reset that is being described. It is made when it is awaited.
-#[must_use = "nothing is done until it is awaited"]
+/// A reset, carried out when this is awaited.
+#[must_use = "the reset is not carried out until this is awaited"]
 #[derive(Clone, Debug)]
 pub struct Resetting<'a> {
     client: &'a Client,
@@ -201,33 +208,33 @@ pub struct Resetting<'a> {
 
 #[derive(Clone, Copy, Debug)]
 enum Goal {
-    /// Nobody said to which turn.
-    Unsaid,
+    /// No turn was given.
+    Unset,
     Turn(u64),
     /// The last turn before the end.
     End,
 }
 
 impl Resetting<'_> {
-    /// Keeps the turns up to and including this one; zero begins again, with the same input.
+    /// Keeps the turns up to and including this one; zero starts over with the same input.
     pub fn to_turn(mut self, turn: u64) -> Self {
         self.goal = Goal::Turn(turn);
         self
     }
 
-    /// Goes on with this version of the code. Default: the one that the instance is pinned to.
+    /// Continues with this version of the code. Default: the version that the instance is pinned to.
     pub fn version(mut self, version: impl Into<String>) -> Self {
         self.version = Some(version.into());
         self
     }
 
-    /// Records why.
+    /// Sets the recorded reason.
     pub fn reason(mut self, reason: impl Into<String>) -> Self {
         self.why.reason = reason.into();
         self
     }
 
-    /// Records who does it.
+    /// Sets the recorded author.
     pub fn by(mut self, who: impl Into<String>) -> Self {
         self.why.by = Some(who.into());
         self
@@ -238,7 +245,7 @@ impl Resetting<'_> {
         let to_turn = match goal {
             Goal::Turn(turn) => Some(turn),
             Goal::End => None,
-            Goal::Unsaid => return Err(ClientError::NotHere { what: "say `to_turn`, or use `rerun`" }),
+            Goal::Unset => return Err(ClientError::NotHere { what: "call `to_turn`, or use `rerun`" }),
         };
         client.check_size(&id, why.size())?;
         if let Some(version) = &version {
@@ -251,7 +258,7 @@ impl Resetting<'_> {
                 report.decode_as().map_err(|problem| ClientError::unreadable(&id, &problem))
             }
             CallReply::Refused { reason, .. } => Err(ClientError::NotReset { id, reason }),
-            other => Err(ClientError::Unknown { id, reason: format!("an unexpected answer: {other:?}") }),
+            other => Err(ClientError::Unknown { id, reason: format!("an unexpected reply: {other:?}") }),
         }
     }
 }

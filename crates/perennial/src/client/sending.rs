@@ -1,5 +1,5 @@
-//! Requests to one instance: cancel, terminate, retry, skip. In the runtime's process they are put to the lane; the
-//! rest is written into the store for whoever owns the instance.
+//! Requests to one instance: cancel, terminate, retry, skip. In the runtime's process they go to the lane;
+//! otherwise they are written into the store for the owner of the instance.
 
 use std::future::{Future, IntoFuture};
 use std::pin::Pin;
@@ -13,11 +13,12 @@ use super::{Client, check};
 use crate::error::ClientError;
 use crate::runtime::Runtime;
 
-/// How long code that took cancellation over may clean up, if asked from outside of the runtime.
+/// The grace period for code that handles cancellation itself, if the request comes from another process.
 const GUEST_CANCEL_GRACE_MS: u64 = 30_000;
 
 impl Client {
-    /// Asks an instance to cancel. Code that took cancellation over cleans up first, for as long as its grace lasts.
+    /// Requests the cancellation of an instance. Code that handles cancellation itself cleans up first,
+    /// within the grace period.
     ///
     /// ```
     /// # use perennial::prelude::*;
@@ -56,31 +57,31 @@ impl Client {
     ) -> Result<(), ClientError> {
         self.check_size(id, reason.len())?;
         let request = bound(key, Request::Terminate { reason: reason.to_owned() });
-        // It needs no code; so it need not wait for a runtime if none owns the store.
+        // Terminating needs no code, so it need not wait for a runtime if none owns the store.
         match self.own_for_maintenance().await {
             Some(owner) => {
                 let done = owner.client().deliver(id, request).await;
                 let released = owner.shutdown().await;
                 done.and(released.map_err(|error| ClientError::Unknown {
                     id: id.to_owned(),
-                    reason: format!("the store was not given up in good order: {error}"),
+                    reason: format!("the store was not released properly: {error}"),
                 }))
             }
             None => self.deliver(id, request).await,
         }
     }
 
-    /// Owns the store for a moment, if this client is outside of a runtime and nobody owns it.
+    /// Owns the store briefly, if this client is outside of a runtime and no process owns the store.
     pub(super) async fn own_for_maintenance(&self) -> Option<Runtime> {
         let url = self.url.as_ref()?;
-        // A store that somebody owns, or that cannot be owned, is reached by a message.
+        // If the store is owned, or cannot be owned, a message is sent instead.
         Runtime::open(&**url).codecs(self.codecs.clone()).for_maintenance().start().await.ok()
     }
 
-    /// Tries a blocked instance again. One that is paused is [`ClientError::NotBlocked`]: see [`Client::resume`].
+    /// Retries a blocked instance. A paused one is [`ClientError::NotBlocked`]: see [`Client::resume`].
     pub async fn retry(&self, id: &str) -> Result<(), ClientError> {
         if self.driver.is_none() {
-            // The owner takes the request from the store and has nobody to answer.
+            // The owner reads the request from the store and cannot reply.
             let blocked = self.row(id).await?.blocked;
             if blocked.is_some_and(|blocked| blocked.pause.is_some()) {
                 return Err(ClientError::NotBlocked { id: id.to_owned() });
@@ -89,17 +90,18 @@ impl Client {
         self.deliver(id, Request::Retry).await
     }
 
-    /// Tries a blocked instance again without the external event that its code cannot read. `event` is the number in
-    /// [`Blocked::event`](crate::client::Blocked::event), which the reason of the block names; any other is refused. That the
-    /// event was skipped is recorded, and the code gets the next of its name.
+    /// Retries a blocked instance without the external event that its code cannot decode. `event` is the
+    /// number in [`Blocked::event`](crate::client::Blocked::event), which the reason of the block names; any other
+    /// number is refused. The skip is recorded, and the code gets the next event of that name.
     pub async fn skip_event(&self, id: &str, event: EventId) -> Result<(), ClientError> {
         self.skip(id, Skippable::Event(event)).await
     }
 
-    /// Tries a blocked instance again without the message in its inbox that nobody can read. `number` is that in
-    /// [`Blocked::message`](crate::client::Blocked::message), which the reason of the block names; any other is refused. The message
-    /// is deleted, and the history records that. What it said is lost: if it was the outcome of a child, the instance
-    /// waits for that child on, and can be [reset](Client::reset).
+    /// Retries a blocked instance without the message in its inbox that cannot be decoded. `number` is the
+    /// one in [`Blocked::message`](crate::client::Blocked::message), which the reason of the block names; any other
+    /// number is refused. The message is deleted, and the history records that. Its content is lost: if it
+    /// was the outcome of a child, the instance continues to wait for that child, and can be
+    /// [reset](Client::reset).
     pub async fn skip_message(&self, id: &str, number: u64) -> Result<(), ClientError> {
         self.skip(id, Skippable::Message(number)).await
     }
@@ -107,7 +109,7 @@ impl Client {
     async fn skip(&self, id: &str, what: Skippable) -> Result<(), ClientError> {
         let mut key = None;
         if self.driver.is_none() {
-            // The owner takes the request from the store and has nobody to answer.
+            // The owner reads the request from the store and cannot reply.
             let row = self.row(id).await?;
             match row.blocked {
                 _ if row.status.is_final() => return Err(ClientError::Ended { id: id.to_owned() }),
@@ -116,7 +118,7 @@ impl Client {
                     let blocking = blocked.skippable();
                     return Err(ClientError::NotBlockedBy { id: id.to_owned(), blocking });
                 }
-                // That instance is meant, and not another one that has its id by then.
+                // Bound to this instance; another one may have its id later.
                 Some(_) => key = Some(row.key),
             }
         }
@@ -130,7 +132,7 @@ impl Client {
     pub(super) async fn deliver(&self, id: &str, request: Request) -> Result<(), ClientError> {
         let is_for_its_end = request.is_for_the_end();
         match self.deliver_or_move(id, request).await {
-            // It ran when the request reached it. Whether this has ended it or something else, it is over.
+            // The instance was running when the request reached it. Whatever ended it, it has ended.
             (
                 Err(ClientError::Ended { .. } | ClientError::NotFound { .. }),
                 Route::Moved { reached: Some(_) },
@@ -139,7 +141,7 @@ impl Client {
         }
     }
 
-    /// Delivers a request, and tells how it went.
+    /// Delivers a request and returns by which route.
     pub(super) async fn deliver_or_move(
         &self,
         id: &str,
@@ -156,7 +158,8 @@ impl Client {
             }
             Ok(LocalOutcome::Elsewhere { reached }) => {
                 let route = if self.driver.is_some() { Route::Moved { reached } } else { Route::Here };
-                // What may have been done was done to that instance, and not to another one that has its id by now.
+                // A first attempt may have reached that instance; the request must not apply to another one
+                // with the same id.
                 let request = match request {
                     Request::Bound { .. } => request,
                     request => bound(reached, request),
@@ -181,7 +184,7 @@ impl Client {
         Ok(found.await?.is_some())
     }
 
-    /// Sends a request through the store, to whoever owns the instance.
+    /// Sends a request through the store, to the owner of the instance.
     pub(super) async fn send_message(&self, id: &str, request: Request) -> Result<(), ClientError> {
         let (key, request) = match request {
             Request::Bound { key, request } => (Some(key), *request),
@@ -202,7 +205,7 @@ impl Client {
             Request::Skip(Skippable::Event(event_id)) => Message::Job(Job::ExternalEventSkipped { event_id }),
             Request::Skip(Skippable::Message(number)) => Message::SkipMessage { number },
             Request::Start(_) | Request::AwaitEnd | Request::Call(_) | Request::Bound { .. } => {
-                let what = "starts, questions and waiting have calls of their own";
+                let what = "starts, queries, updates and waits have separate methods";
                 return Err(ClientError::NotHere { what });
             }
         };
@@ -211,7 +214,7 @@ impl Client {
         self.send(id, SendRequest::Message { id: id.to_owned(), key, dedupe, urgent, body }).await.map(drop)
     }
 
-    /// Asks the runtime of this process, if there is one.
+    /// Sends a request to the runtime of this process, if there is one.
     pub(super) async fn request_here(&self, id: &str, request: Request) -> Result<LocalOutcome, ClientError> {
         let Some(driver) = &self.driver else { return Ok(LocalOutcome::Elsewhere { reached: None }) };
         let after = self.sender.after(id);
@@ -222,7 +225,7 @@ impl Client {
         }
     }
 
-    /// Sends something through the store. Returns the number that it has there.
+    /// Sends a message through the store. Returns its number there.
     pub(super) async fn send(&self, id: &str, request: SendRequest) -> Result<InboxNumber, ClientError> {
         let outcomes = self.call(id, |store, reply| store.send(vec![request], reply)).await?;
         let owned = id.to_owned();
@@ -243,14 +246,16 @@ impl Client {
                 Err(ClientError::Ended { id: owned })
             }
             Some(SendOutcome::Full(unread)) => Err(ClientError::Full { id: owned, unread }),
-            None => Err(ClientError::Unknown { id: owned, reason: "the store did not say".to_owned() }),
+            None => {
+                Err(ClientError::Unknown { id: owned, reason: "the store returned no outcome".to_owned() })
+            }
         }
     }
 }
 
-/// A request to cancel an instance: await it to send it.
+/// A cancel request; await it to send it.
 #[derive(Debug)]
-#[must_use = "nothing is sent unless it is awaited"]
+#[must_use = "the request is not sent until this is awaited"]
 pub struct Cancel<'a> {
     client: &'a Client,
     id: &'a str,
@@ -259,8 +264,8 @@ pub struct Cancel<'a> {
 }
 
 impl Cancel<'_> {
-    /// How long the instance may clean up before it is terminated, counted from the turn that hears of the request. By
-    /// default 30 s, or what the runtime was given.
+    /// Sets how long the instance may clean up before it is terminated, counted from the turn that gets the
+    /// request. Default 30 s, or the setting of the runtime.
     pub fn grace(mut self, grace: Duration) -> Self {
         self.grace = Some(grace);
         self
@@ -282,26 +287,27 @@ fn whole_ms(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
 }
 
-/// What came of asking the runtime of this process.
+/// The outcome of a request to the runtime of this process.
 pub(super) enum LocalOutcome {
-    /// It answered.
+    /// The runtime responded.
     Here(Response),
-    /// There is none, or it does not own the instance: the store's route is left.
+    /// There is no runtime here, or it does not own the instance: the request has to go through the store.
     Elsewhere {
-        /// The instance that it had found before it lost it, and to which it may have done what was asked.
+        /// The instance that the runtime had found before it lost ownership. The request may have been
+        /// carried out there.
         reached: Option<InstanceKey>,
     },
 }
 
-/// How a request was delivered.
+/// The route by which a request was delivered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Route {
-    /// It was answered by whoever was asked.
+    /// The receiver responded.
     Here,
-    /// It came with the turn that ended the instance, which did not read it.
+    /// The request arrived with the turn that ended the instance, which did not read it.
     Late,
-    /// The runtime of this process was asked first and did not own the instance: it may have done what was asked before
-    /// it lost it.
+    /// The runtime of this process was tried first and did not own the instance. It may have carried out the
+    /// request before it lost ownership.
     Moved {
         /// See [`LocalOutcome::Elsewhere`].
         reached: Option<InstanceKey>,
@@ -317,7 +323,7 @@ impl Route {
     }
 }
 
-/// What an answer of the runtime means to a caller; the ending of an instance, if it was asked for.
+/// Converts a response into a result; contains the ending of the instance if the request was for it.
 pub(super) fn outcome_of(id: &str, answer: Response) -> Result<Option<Ending>, ClientError> {
     let id = id.to_owned();
     match answer {
@@ -338,7 +344,7 @@ pub(super) fn outcome_of(id: &str, answer: Response) -> Result<Option<Ending>, C
     }
 }
 
-/// A request that is meant for the instance with a key, if it is known.
+/// Binds a request to the instance with the key, if the key is known.
 pub(super) fn bound(key: Option<InstanceKey>, request: Request) -> Request {
     match key {
         Some(key) => Request::Bound { key, request: Box::new(request) },

@@ -13,7 +13,8 @@ use super::{Client, check};
 use crate::error::ClientError;
 use crate::typed::{EventContent, OrchestrationTarget, Run, RunTarget};
 
-/// How an instance is started. The default: at once, at the latest version, refused if the id exists.
+/// Options of a start. By default, the instance begins at once, at the latest version, and an existing id is
+/// refused.
 ///
 /// ```
 /// use perennial::prelude::*;
@@ -31,7 +32,7 @@ use crate::typed::{EventContent, OrchestrationTarget, Run, RunTarget};
 ///     .on_existing(OnExisting::Use)
 ///     .attribute("city", "Oslo")
 ///     .timeout(Duration::from_secs(3_600));
-/// // A request that comes twice starts one order.
+/// // A request that arrives twice starts one order.
 /// assert!(client.start_with(order, "order-1", "socks".to_owned(), options.clone()).await?.is_new());
 /// let run = client.start_with(order, "order-1", "socks".to_owned(), options).await?;
 /// assert!(!run.is_new());
@@ -49,21 +50,22 @@ pub struct StartOptions {
     timeout: Option<Duration>,
     event: Option<(String, Payload)>,
     trace: Option<(String, Option<String>)>,
-    /// Something that was given cannot be written as JSON. The start says so.
+    /// Set if a value cannot be written as JSON; the start returns it as an error.
     unwritable: Option<String>,
 }
 
-/// What a start does if its id exists.
+/// The effect of a start whose id exists.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OnExisting {
-    /// It is refused, with the existing instance's status.
+    /// Refuses the start, with the status of the existing instance.
     #[default]
     Reject,
-    /// The existing instance is taken as it is.
+    /// Uses the existing instance unchanged.
     Use,
-    /// One that has ended is deleted, with its children, and replaced; one that runs refuses the start.
+    /// Replaces an instance that has ended: it is deleted with its children. Refuses the start if the
+    /// instance is running.
     ReplaceEnded,
-    /// One that runs is terminated; then it is replaced.
+    /// Terminates a running instance, then replaces it.
     TerminateAndReplace,
 }
 
@@ -74,13 +76,13 @@ impl StartOptions {
         self
     }
 
-    /// Says what happens if the id exists.
+    /// Sets what happens if the id exists.
     pub fn on_existing(mut self, policy: OnExisting) -> StartOptions {
         self.on_existing = policy;
         self
     }
 
-    /// Gives the instance a value that it can be found by.
+    /// Sets a searchable attribute of the instance.
     pub fn attribute(mut self, name: impl Into<String>, value: impl Serialize) -> StartOptions {
         if let Some(value) = self.encoded(Payload::encode(&value)) {
             self.attributes.insert(name.into(), value);
@@ -88,26 +90,28 @@ impl StartOptions {
         self
     }
 
-    /// Begins after a while. The start itself is durable at once.
+    /// Delays the first turn. The start itself is durable at once.
     pub fn delay(mut self, delay: Duration) -> StartOptions {
         self.delay = Some(delay);
         self
     }
 
-    /// Ends the instance as timed out if it takes longer, counted from now; continue-as-new does not reset it.
+    /// Limits the total time of the instance, counted from the call; continue-as-new does not reset it. When
+    /// it elapses, the instance ends as timed out.
     pub fn timeout(mut self, timeout: Duration) -> StartOptions {
         self.timeout = Some(timeout);
         self
     }
 
-    /// Records the trace context of the request that starts the instance: the W3C headers `traceparent` (up to 128
-    /// bytes) and `tracestate` (up to 512). A longer one refuses the start.
+    /// Records the trace context of the request that starts the instance: the W3C headers `traceparent` (up
+    /// to 128 bytes) and `tracestate` (up to 512). A longer value refuses the start.
     pub fn trace_context(mut self, parent: impl Into<String>, state: Option<String>) -> StartOptions {
         self.trace = Some((parent.into(), state));
         self
     }
 
-    /// Raises an event with the start, in one step; or at the instance that has the id already.
+    /// Raises an event together with the start, atomically. If the id exists, raises the event at the
+    /// existing instance.
     pub fn or_raise<T: EventContent<C>, C>(mut self, event: T, content: C) -> StartOptions {
         if let Some(content) = self.encoded(T::encode(content)) {
             self.event = Some((event.name().into_owned(), content));
@@ -126,10 +130,11 @@ impl StartOptions {
 }
 
 impl Client {
-    /// Starts an instance of an orchestration, at its latest version. It is durable when this returns.
+    /// Starts an instance of an orchestration at its latest version. It is durable when this returns.
     ///
-    /// The orchestration is a function and its input (several arguments as a tuple, none as `()`), a name and a string,
-    /// or an [`Orchestration`](crate::Orchestration). The id is yours to choose: 1 to 200 bytes, without `::`.
+    /// The orchestration is a function with its input (several arguments as a tuple, none as `()`), a name
+    /// with a string, or an [`Orchestration`](crate::Orchestration). You choose the id: 1 to 200 bytes,
+    /// without `::`.
     ///
     /// ```
     /// use perennial::prelude::*;
@@ -166,8 +171,8 @@ impl Client {
         self.start_with(orchestration, id, input, StartOptions::default()).await
     }
 
-    /// Starts an instance with options. What it did is durable when this returns; [`Run::is_new`] tells whether the
-    /// instance is new.
+    /// Starts an instance with options. The effect is durable when this returns; [`Run::is_new`] returns
+    /// whether the instance is new.
     pub async fn start_with<T, I, K>(
         &self,
         orchestration: T,
@@ -183,9 +188,9 @@ impl Client {
         Ok(Run::new(self.clone(), id, Some(key), is_new, T::read_output, T::read_error))
     }
 
-    /// An instance that was started before or elsewhere, with the types of its orchestration: a function, an
-    /// [`Orchestration`](crate::Orchestration), or a name (then payloads). Nothing is asked before its result is; the
-    /// instance that has the id then is the one that is meant from then on.
+    /// The handle of an existing instance, with the types of its orchestration: a function, an
+    /// [`Orchestration`](crate::Orchestration), or a name (then payloads). This call does not read the store.
+    /// The first call that waits for a result binds the handle to the instance that then has the id.
     ///
     /// ```
     /// use perennial::prelude::*;
@@ -208,7 +213,7 @@ impl Client {
         Run::new(self.clone(), id, None, false, T::read_output, T::read_error)
     }
 
-    /// Starts an instance. Returns the key of the one that has the id then, and whether it is new.
+    /// Starts an instance. Returns the key of the instance that has the id afterwards, and whether it is new.
     pub(super) async fn start_named(
         &self,
         name: &str,
@@ -224,14 +229,14 @@ impl Client {
         }
         if let Some(version) = &options.version {
             check("version", version, check_name)?;
-            // No code is ever registered under it, so that the instance would be blocked for ever.
+            // No code can be registered under an invalid version, so the instance would be blocked forever.
             semver::Version::parse(version).map_err(|problem| ClientError::BadVersion {
                 id: id.to_owned(),
                 version: version.clone(),
                 problem: problem.to_string(),
             })?;
         }
-        // Once it is started it would be blocked until its code can read it.
+        // Once started, the instance would be blocked until its code can decode the input.
         if let Some(driver) = &self.driver {
             driver.check_input(name, options.version.as_deref(), &input).map_err(|mismatch| {
                 ClientError::BadInput {
@@ -269,9 +274,9 @@ impl Client {
                 && !status.is_final()
             {
                 let Some(key) = client.key_of(id).await? else { continue };
-                match client.raise_and_hear(id, key, event, payload.clone()).await {
+                match client.raise_and_confirm(id, key, event, payload.clone()).await {
                     Ok(()) => return Ok((key, false)),
-                    // It ended meanwhile, or is gone: what that means is found out by another look.
+                    // The instance ended or was deleted in the meantime; look again to decide what follows.
                     Err(ClientError::Ended { .. } | ClientError::NotFound { .. }) => continue,
                     Err(error) => return Err(error),
                 }
@@ -280,12 +285,12 @@ impl Client {
                 OnExisting::Reject => return Err(refused()),
                 OnExisting::Use => match client.key_of(id).await? {
                     Some(key) => return Ok((key, false)),
-                    // It was deleted meanwhile.
+                    // Deleted in the meantime.
                     None => continue,
                 },
                 OnExisting::ReplaceEnded if !status.is_final() => return Err(refused()),
                 OnExisting::ReplaceEnded => match self.make_way(id, false).await {
-                    // Somebody else has replaced it meanwhile, and the event is for that instance.
+                    // Another caller has replaced the instance; the event is for the new one.
                     Err(ClientError::AlreadyExists { status, .. })
                         if options.event.is_some() && !status.is_final() => {}
                     made => made?,
@@ -304,7 +309,7 @@ impl Client {
         }
     }
 
-    /// Removes the instance that has an id. Somebody else may have done so; then that is fine, too.
+    /// Removes the instance that has an id, unless another caller has done so.
     async fn make_way(&self, id: &str, force: bool) -> Result<(), ClientError> {
         let deleted = if force { self.delete(id, true).await } else { self.delete_ended(id).await };
         match deleted {
@@ -323,10 +328,10 @@ impl Client {
     ) -> Result<InstanceKey, ClientError> {
         let unique = Uuid::now_v7();
         let key = InstanceKey::from_bytes(*unique.as_bytes());
-        // Its random bits serve for both: a draw is a call to the system.
+        // The random bits serve both purposes: drawing new ones is a system call.
         let (first, second) = unique.as_u64_pair();
         let seed = first ^ second;
-        // Not by this machine's clock, which may be off: the owner counts by the store's.
+        // The local clock may be wrong; the owner uses the store's clock.
         let now_ms = self.now_ms().await?;
         let start = options.to_start(name, input.clone(), seed, now_ms).traced(self.trace.as_deref());
         let Some(driver) = &self.driver else {
@@ -339,7 +344,7 @@ impl Client {
             return self.send_start(key, id, start, now_ms).await.map(|()| key);
         }
         loop {
-            // Before the look: a batch that is written right after it must not be missed.
+            // Registered before the read, so that a batch written right after it is not missed.
             let written = driver.changed.notified();
             if driver.queued_commits() <= driver.max_queued_commits() || driver.failure().is_some() {
                 break;
@@ -350,7 +355,7 @@ impl Client {
         let request = Request::Start(Box::new(StartRequest { key, started, jobs }));
         match self.request_here(id, request).await? {
             LocalOutcome::Here(answer) => outcome_of(id, answer).map(|_| key),
-            // It may have been started before the owner changed; its key tells.
+            // It may have been started before the owner changed; its key decides.
             LocalOutcome::Elsewhere { .. } => self.send_start(key, id, start, now_ms).await.map(|()| key),
         }
     }
@@ -364,7 +369,7 @@ impl Client {
         now_ms: u64,
     ) -> Result<(), ClientError> {
         let row = InstanceRow::pending(key, id, &start.started, now_ms);
-        // Its time may be up before it begins.
+        // The deadline may be before the begin.
         let deadline_ms = start.started.deadline_ms;
         let wake_at_ms = start.not_before_ms.map(|at_ms| deadline_ms.map_or(at_ms, |ms| ms.min(at_ms)));
         let row = InstanceRow { wake_at_ms, ..row };
@@ -378,10 +383,10 @@ impl Client {
     }
 }
 
-/// For the test environment, which starts instances by its own clock.
+/// For the test environment, which starts instances with its own clock.
 #[doc(hidden)]
 impl StartOptions {
-    /// The start as it is written down, by what time it is.
+    /// The start as it is recorded, at the given time.
     pub fn to_start(&self, name: &str, input: Payload, seed: u64, now_ms: u64) -> Start {
         let after =
             |span: Duration| now_ms.saturating_add(u64::try_from(span.as_millis()).unwrap_or(u64::MAX));
@@ -395,7 +400,7 @@ impl StartOptions {
         Start { started, jobs: event.into_iter().collect(), not_before_ms: self.delay.map(after) }
     }
 
-    /// What happens if the id exists.
+    /// The policy for an existing id.
     pub fn policy(&self) -> OnExisting {
         self.on_existing
     }

@@ -1,7 +1,8 @@
-//! Activities that are completed from outside: whoever has the token of an attempt says how it ended.
+//! Completing activities from outside: the holder of an attempt's token reports the result.
 //!
-//! In the runtime's process the lane is asked. Through the store it is a request that the owner answers with the commit
-//! that takes what was said; while nobody owns the instance, or it is blocked, it waits in the inbox.
+//! In the runtime's process the call goes to the lane. Otherwise it is a request through the store, which the
+//! owner answers with the commit that takes the result. While the instance is not owned, or is blocked, the
+//! call waits in the inbox.
 
 use perennial_core::ErrorCode;
 use perennial_core::shard::{
@@ -12,29 +13,31 @@ use perennial_core::{ActivityError, Decision, History, Job, Payload, Turn};
 use serde::Serialize;
 
 use super::Client;
-use super::hearing::Heard;
+use super::owner_replies::CallOutcome;
 use super::sending::{LocalOutcome, bound, outcome_of};
 use crate::error::ClientError;
 
-/// What is recorded about an activity that nobody waits for any more.
+/// The recorded end of an activity.
 enum Past {
-    /// It ended like this, with this attempt.
+    /// It ended with this result, in this attempt.
     Ended { result: Result<Payload, ActivityError>, attempts: u32 },
     /// It was cancelled, or its execution ended without it.
     Cancelled,
 }
 
 impl Client {
-    /// Completes an attempt of an activity whose [token](crate::ActivityContext::completion_token) somebody was given, from
-    /// any process. The result is what the activity would have returned.
+    /// Completes an attempt of an activity by its [token](crate::ActivityContext::completion_token), from any
+    /// process. The result is the one that the activity would have returned.
     ///
-    /// When this returns, the result is on disk, and the orchestration goes on with it. Said twice, it is taken once, and
-    /// the second time is no error. While no runtime owns the store, or the instance is blocked, the result waits for it
-    /// there; it then counts if the attempt is still the current one when it is looked at.
+    /// When this returns, the result is on disk, and the orchestration continues with it. A repeated call
+    /// with the same result succeeds and has no further effect. While no runtime owns the store, or the
+    /// instance is blocked, the result waits in the store; it is then used if the attempt is still the
+    /// current one.
     ///
-    /// An attempt that is over (it failed, or ran out of time) has been replaced by another one, with another token:
-    /// [`ClientError::AttemptOver`]. If nobody waits for the activity any more: [`ClientError::ActivityCancelled`]. A result
-    /// that the orchestration cannot read is refused, and nothing is recorded.
+    /// If the attempt has failed or timed out and was replaced by another one, with another token, the error
+    /// is [`ClientError::AttemptOver`]. If the result is no longer needed, it is
+    /// [`ClientError::ActivityCancelled`]. A result that the orchestration cannot decode is refused, and
+    /// nothing is recorded.
     ///
     /// ```
     /// use perennial::prelude::*;
@@ -71,16 +74,17 @@ impl Client {
         self.say(token, &result, Said::Completed).await
     }
 
-    /// Fails an attempt of an activity whose token somebody was given, with the error that the activity would have
-    /// returned. If its retry policy says so, another attempt follows, with another token. See
+    /// Fails an attempt of an activity by its token, with the error that the activity would have returned.
+    /// Depending on its retry policy another attempt follows, with another token. See
     /// [`Client::complete_activity`].
     pub async fn fail_activity(&self, token: &str, error: impl Serialize) -> Result<(), ClientError> {
         self.say(token, &error, Said::Failed).await
     }
 
-    /// Says that what was begun for an attempt is under way, and how far it is: it has its heartbeat timeout once more, and
-    /// the next attempt finds the details. [`ClientError::ActivityCancelled`] says that nobody waits for it any more, and
-    /// [`ClientError::AttemptOver`] that another attempt has taken its place. See [`Client::complete_activity`].
+    /// Reports that the work of an attempt is in progress, with details. The heartbeat timeout restarts, and
+    /// the next attempt gets the details. [`ClientError::ActivityCancelled`] means that the result is no
+    /// longer needed, and [`ClientError::AttemptOver`] that another attempt has replaced this one. See
+    /// [`Client::complete_activity`].
     pub async fn heartbeat_activity(&self, token: &str, details: impl Serialize) -> Result<(), ClientError> {
         self.say(token, &details, Said::UnderWay).await
     }
@@ -103,52 +107,55 @@ impl Client {
         let call = TokenCall { execution, event, attempt: token.attempt, secret, said };
         let instance_call = InstanceCall::Token(Box::new(call.clone()));
         let request = bound(Some(token.task.key), Request::Call(instance_call.clone()));
-        let (heard, is_moved) = match self.request_here(id, request).await? {
-            LocalOutcome::Here(Response::Reply(reply)) => (Heard::Reply(reply), false),
-            LocalOutcome::Here(Response::EndedBefore) => (Heard::Reply(CallReply::Ended), false),
-            LocalOutcome::Here(Response::NotFound) => (Heard::Gone, false),
+        let (outcome, is_moved) = match self.request_here(id, request).await? {
+            LocalOutcome::Here(Response::Reply(reply)) => (CallOutcome::Reply(reply), false),
+            LocalOutcome::Here(Response::EndedBefore) => (CallOutcome::Reply(CallReply::Ended), false),
+            LocalOutcome::Here(Response::NotFound) => (CallOutcome::Gone, false),
             LocalOutcome::Here(answer) => return outcome_of(id, answer).map(drop),
             LocalOutcome::Elsewhere { reached } => match self.has_owner(id).await? {
                 true => {
                     (self.call_through_owner(id, token.task.key, &instance_call).await?, reached.is_some())
                 }
-                false => (Heard::Nothing, reached.is_some()),
+                false => (CallOutcome::NoReply, reached.is_some()),
             },
         };
-        match heard {
-            Heard::Reply(CallReply::Answered(_)) => Ok(()),
-            Heard::Reply(CallReply::Refused { reason, .. })
+        match outcome {
+            CallOutcome::Reply(CallReply::Answered(_)) => Ok(()),
+            CallOutcome::Reply(CallReply::Refused { reason, .. })
                 if ErrorCode::leading(&reason) == Some(ErrorCode::BadToken) =>
             {
                 Err(never_handed_out())
             }
-            Heard::Reply(CallReply::Refused { reason, error }) => {
+            CallOutcome::Reply(CallReply::Refused { reason, error }) => {
                 Err(ClientError::Refused { id: id.to_owned(), reason, error })
             }
-            // The runtime of this process may have taken it before it lost the instance.
-            Heard::Reply(CallReply::Outdated { .. }) if is_moved && matches!(call.said, Said::Failed(_)) => {
+            // The runtime of this process may have taken the call before it lost the instance.
+            CallOutcome::Reply(CallReply::Outdated { .. })
+                if is_moved && matches!(call.said, Said::Failed(_)) =>
+            {
                 Ok(())
             }
-            Heard::Reply(CallReply::Outdated { attempt: current }) => {
+            CallOutcome::Reply(CallReply::Outdated { attempt: current }) => {
                 let (id, attempt) = (id.to_owned(), call.attempt);
                 Err(ClientError::AttemptOver { id, event, attempt, current })
             }
-            Heard::Reply(CallReply::NotOpen | CallReply::Ended) | Heard::Gone => {
+            CallOutcome::Reply(CallReply::NotOpen | CallReply::Ended) | CallOutcome::Gone => {
                 self.too_late(&token, &call).await
             }
-            // It is blocked, or nobody owns it: what was said waits in its inbox.
-            Heard::Reply(_) | Heard::Nothing => self.leave_said(&token, call).await,
+            // The instance is blocked or not owned: the call waits in its inbox.
+            CallOutcome::Reply(_) | CallOutcome::NoReply => self.leave_in_inbox(&token, call).await,
         }
     }
 
-    /// Puts what was said into the inbox of the instance, unless nobody waits for it any more.
-    async fn leave_said(&self, token: &CompletionToken, call: TokenCall) -> Result<(), ClientError> {
+    /// Puts the call into the inbox of the instance, unless the activity has ended.
+    async fn leave_in_inbox(&self, token: &CompletionToken, call: TokenCall) -> Result<(), ClientError> {
         let id = token.instance.as_str();
         let row = self.row_of(id, Some(token.task.key)).await?;
         if self.past_of(&row, &call).await?.is_some() {
             return self.too_late(token, &call).await;
         }
-        // Its owner judges it again. While another node hands the attempt back there is no row to judge it by.
+        // The owner checks the call again. While another node hands the attempt back there is no row to check
+        // against.
         let stored = self.tasks(id).await?.into_iter().find(|task| task.id == token.task);
         if let Some(current) = stored.as_ref().map(|task| task.attempt).filter(|it| *it > call.attempt) {
             let (id, event, attempt) = (id.to_owned(), call.event, call.attempt);
@@ -167,7 +174,8 @@ impl Client {
         }
     }
 
-    /// What is said to somebody who came when nobody waited any more. Whoever said the same before is not told off.
+    /// The error for a call that came after the end of the activity. Repeating the call that ended it is not
+    /// an error.
     async fn too_late(&self, token: &CompletionToken, call: &TokenCall) -> Result<(), ClientError> {
         let (id, event) = (token.instance.clone(), call.event);
         let row = self.row_of(&id, Some(token.task.key)).await?;
@@ -184,7 +192,7 @@ impl Client {
         }
     }
 
-    /// What is recorded of an activity, if nobody waits for it any more.
+    /// The recorded end of an activity, if it has ended.
     async fn past_of(&self, row: &InstanceRow, call: &TokenCall) -> Result<Option<Past>, ClientError> {
         let history = self.turns(row, call.execution).await?;
         let ended = recorded_end(&history, call);
@@ -197,7 +205,7 @@ fn never_handed_out() -> ClientError {
     ClientError::BadToken { problem: "it was never handed out".to_owned() }
 }
 
-/// How an activity ended, as far as a history tells.
+/// Finds the end of an activity in a history.
 fn recorded_end(history: &History, call: &TokenCall) -> Option<Past> {
     let mut jobs = history.turns.iter().flat_map(Turn::jobs).map(|(_, job)| job);
     let ended = jobs.find_map(|job| match job {

@@ -13,11 +13,11 @@ use crate::error::ClientError;
 use crate::typed::{OrchestrationTarget, UpdateError, UpdateTarget};
 
 impl Client {
-    /// Has an instance change something, if its code accepts, and waits for the outcome. What is refused leaves no
-    /// trace.
+    /// Sends an update to an instance and waits for its outcome. The code may refuse it; a refused update is
+    /// not recorded.
     ///
-    /// The update is an [`Update`](crate::Update), or a name: then a string is answered by a string, and a payload (or
-    /// `()`) by a payload. Its own error comes back as itself.
+    /// The update is an [`Update`](crate::Update), or a name: then a string gets a string, and a payload (or
+    /// `()`) gets a payload. The error of its handler keeps its type.
     ///
     /// ```
     /// use perennial::prelude::*;
@@ -44,7 +44,7 @@ impl Client {
     /// let refused = client.update("kitchen", SET, 11).await.err().unwrap();
     /// assert!(matches!(refused, UpdateError::Refused { error: Some(words), .. } if words == "11 is too loud"));
     ///
-    /// // An instance that does not exist is started first.
+    /// // Starts the instance first if it does not exist.
     /// assert_eq!(client.update("bathroom", SET, 7).or_start(dial, ()).once("set-1").await?, 0);
     /// assert_eq!(client.update("bathroom", SET, 7).or_start(dial, ()).once("set-1").await?, 0, "the same");
     /// # runtime.shutdown().await
@@ -71,7 +71,7 @@ impl Client {
         }
     }
 
-    /// Puts an update to the instance with a key, if it is given, or to whichever has the id.
+    /// Sends an update to the instance with the key, if given, or to the one that has the id.
     async fn put_update(
         &self,
         id: &str,
@@ -101,8 +101,8 @@ impl Client {
         }
     }
 
-    /// Starts the instance if it does not exist, and puts an update to it. The start is durable before the update is
-    /// offered: whoever hears nothing of either can repeat both with the same key.
+    /// Starts the instance if it does not exist, and sends it an update. The start is durable before the
+    /// update is sent: a caller that gets no reply can repeat both with the same key.
     async fn start_and_update(
         &self,
         id: &str,
@@ -125,11 +125,11 @@ impl Client {
                 Err(ClientError::AlreadyExists { status, .. }) if !status.is_final() => {
                     match self.key_of(id).await? {
                         Some(instance) => instance,
-                        // It was deleted meanwhile.
+                        // Deleted in the meantime.
                         None => continue,
                     }
                 }
-                // It may have ended with this very update.
+                // This update may be the one that ended it.
                 Err(error @ ClientError::AlreadyExists { .. }) => {
                     if let Some(reply) = self.recorded_update(id, &key).await? {
                         return outcome(id, reply);
@@ -143,7 +143,7 @@ impl Client {
                 Err(error) => return Err(error),
             };
             match self.put_update(id, Some(instance), name, payload.clone(), key.clone()).await {
-                // It ended meanwhile, or is gone: what that means is found out by another look.
+                // The instance ended or was deleted in the meantime; look again to decide what follows.
                 Err(ClientError::Ended { .. }) if replaces => {}
                 Err(ClientError::NotFound { .. }) => {}
                 outcome => return outcome,
@@ -151,7 +151,8 @@ impl Client {
         }
     }
 
-    /// What came of the update with a key, of what is recorded of an instance that has gone on or ended since.
+    /// The recorded outcome of the update with a key, of an instance that has continued as new or ended
+    /// since.
     async fn recorded_update(&self, id: &str, key: &str) -> Result<Option<CallReply>, ClientError> {
         let row = self.row(id).await?;
         let found = self.search_executions(&row, |execution, history| {
@@ -172,15 +173,15 @@ impl Client {
     }
 }
 
-/// How the instance is started if it does not exist.
+/// The start of the instance, if it does not exist.
 struct Start {
     orchestration: String,
     input: Result<Payload, ClientError>,
     options: StartOptions,
 }
 
-/// An update that is sent when this is awaited. See [`Client::update`].
-#[must_use = "nothing is sent before this is awaited"]
+/// An update, sent when this is awaited. See [`Client::update`].
+#[must_use = "the update is not sent until this is awaited"]
 pub struct SendUpdate<'a, O, E> {
     client: &'a Client,
     id: &'a str,
@@ -193,8 +194,8 @@ pub struct SendUpdate<'a, O, E> {
 }
 
 impl<O, E> SendUpdate<'_, O, E> {
-    /// Sends the update once: sent again with the same key, it gets the first one's outcome, also after the instance has
-    /// continued as new or ended.
+    /// Sets a deduplication key: an update sent again with the same key gets the outcome of the first, even
+    /// after the instance has continued as new or ended.
     ///
     /// The outcome is read from the history of the execution that took the update. Once that has been deleted
     /// ([`RuntimeOptions::keep_executions`](crate::RuntimeOptions::keep_executions)), an update with that key gets
@@ -204,11 +205,11 @@ impl<O, E> SendUpdate<'_, O, E> {
         self
     }
 
-    /// Starts an instance of an orchestration first if none has the id. An instance that has ended is an error; see
-    /// [`or_start_with`](Self::or_start_with).
+    /// Starts an instance of an orchestration first if the id does not exist. An instance that has ended is
+    /// an error; see [`or_start_with`](Self::or_start_with).
     ///
-    /// The start is durable before the update is offered. A caller that hears of neither repeats both with the same
-    /// [key](Self::once); then the instance is started once and updated once.
+    /// The start is durable before the update is sent. A caller that gets no reply can repeat both with the
+    /// same [key](Self::once); the instance is then started once and updated once.
     pub fn or_start<T, I, K>(self, orchestration: T, input: I) -> Self
     where
         T: OrchestrationTarget<I, K>,
@@ -216,8 +217,9 @@ impl<O, E> SendUpdate<'_, O, E> {
         self.or_start_with(orchestration, input, StartOptions::default())
     }
 
-    /// Like [`or_start`](Self::or_start), with options. [`OnExisting::ReplaceEnded`] replaces an instance that has ended,
-    /// unless it took this very update before; one that runs is updated whatever the policy is.
+    /// Like [`or_start`](Self::or_start), with options. [`OnExisting::ReplaceEnded`] replaces an instance
+    /// that has ended, unless it took this update before; a running instance is updated whatever the policy
+    /// is.
     pub fn or_start_with<T, I, K>(mut self, orchestration: T, input: I, options: StartOptions) -> Self
     where
         T: OrchestrationTarget<I, K>,
@@ -232,7 +234,7 @@ impl<O, E> SendUpdate<'_, O, E> {
         if let Some(key) = &key {
             check("key", key, check_key)?;
         }
-        // A key lets the next owner find the update that the last one had accepted.
+        // With a key, the next owner finds an update that the last one had accepted.
         let key = key.unwrap_or_else(|| client.sender.draw_key());
         let answer = match start {
             Some(start) => client.start_and_update(id, start, &name, input?, key).await,

@@ -1,8 +1,8 @@
-//! Reading a whole store and checking that all of it is what an engine wrote.
+//! Reading a whole store and checking that all of it was written by the engine.
 //!
-//! Nothing is written, and a runtime may work on the store meanwhile: the row of an instance, its current turns, its
-//! messages and its tasks are read as of one moment. What the row says is held against the history: a column that no
-//! checksum covers follows from it.
+//! Nothing is written, and a runtime may use the store at the same time: the row of an instance, its current
+//! turns, its messages and its tasks are read as one snapshot. The row is compared with the history, from
+//! which every column without a checksum can be derived.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,7 +20,7 @@ use crate::error::ClientError;
 
 /// How many instances are listed at a time.
 const ROWS_PER_PAGE: usize = 500;
-/// How many rows beside them are checked at a time.
+/// How many other rows are checked at a time.
 const ROWS_CHECKED: usize = 2_000;
 /// How many damaged rows a report names.
 const NAMED: usize = 10_000;
@@ -28,54 +28,54 @@ const NAMED: usize = 10_000;
 /// Instances that could not be loaded: id and problem by key.
 type Unread = BTreeMap<InstanceKey, (String, String)>;
 
-/// How far a verification is.
+/// Progress of a verification.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct VerifyProgress {
-    /// How many instances have been read.
+    /// Number of instances that have been read.
     pub instances: u64,
-    /// How many there were when it began.
+    /// Number of instances at the beginning.
     pub of: u64,
-    /// How many damaged rows were found.
+    /// Number of damaged rows found.
     pub damaged: u64,
 }
 
-/// What a verification found.
+/// The result of a verification.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct VerifyReport {
-    /// How many instances were read.
+    /// Number of instances that were read.
     pub instances: u64,
-    /// How many of their executions; older ones may have been pruned.
+    /// Number of their executions; older ones may have been pruned.
     pub executions: u64,
-    /// How many turns.
+    /// Number of turns.
     pub turns: u64,
-    /// How many messages.
+    /// Number of messages.
     pub messages: u64,
-    /// How many tasks.
+    /// Number of tasks.
     pub tasks: u64,
-    /// How many requests from other processes.
+    /// Number of requests from other processes.
     pub requests: u64,
-    /// How many replies to them.
+    /// Number of replies to them.
     pub replies: u64,
-    /// How many damaged rows were found.
+    /// Number of damaged rows found.
     pub damaged: u64,
-    /// What is damaged, in the order of the list: at most the first 10,000.
+    /// The damaged rows, in the order of the list: at most the first 10,000.
     pub damage: Vec<Damage>,
 }
 
-/// One damaged row, or a few that do not fit together.
+/// A damaged row, or rows that contradict each other.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Damage {
-    /// The id of its instance, as far as it can be read; empty if there is no such instance.
+    /// The id of the instance, as far as it can be read; empty if there is no such instance.
     pub id: String,
-    /// The key of its instance, if it names one that can be read.
+    /// The key of the instance, if the row names one that can be read.
     pub key: Option<InstanceKey>,
-    /// What is damaged: `row`, `execution 2`, `message 7`, `task 4`, `request 3` or `reply 3`, by execution, number and
-    /// event; or a row of a table by its row id, if it belongs to no instance.
+    /// The damaged part: `row`, `execution 2`, `message 7`, `task 4`, `request 3` or `reply 3`, by execution,
+    /// number and event; or a row of a table by its row id, if it belongs to no instance.
     pub what: String,
-    /// What is wrong with it.
+    /// A description of the damage.
     pub problem: String,
 }
 
@@ -94,8 +94,8 @@ impl VerifyReport {
 }
 
 impl Client {
-    /// Reads every instance of the store with all that belongs to it, and checks checksums, histories, messages, tasks,
-    /// requests and replies. `progress` is told after each instance.
+    /// Reads every instance of the store with all its rows, and checks checksums, histories, messages, tasks,
+    /// requests and replies. `progress` is called after each instance.
     ///
     /// ```
     /// # use perennial::prelude::*;
@@ -132,16 +132,16 @@ impl Client {
             }
         }
         stored.verify_rows(&mut report, &mut unread).await?;
-        // Where none of its rows tells more, the instance as a whole is named.
+        // If none of its rows is reported, the instance as a whole is.
         for (key, (id, problem)) in unread {
             report.name(Damage { id, key: Some(key), what: "row".to_owned(), problem });
         }
         Ok(report)
     }
 
-    /// Checks what belongs to no instance, or does not show when an instance is loaded.
+    /// Checks rows that belong to no instance, or are not read when an instance is loaded.
     async fn verify_rows(&self, report: &mut VerifyReport, unread: &mut Unread) -> Result<(), ClientError> {
-        // What is wrong with an instance is not named twice.
+        // Damage of an instance is not reported twice.
         let named: BTreeSet<InstanceKey> = report.damage.iter().filter_map(|damage| damage.key).collect();
         let mut after = None;
         loop {
@@ -193,7 +193,7 @@ impl Client {
         };
         let loaded = match self.call(&listed.id, load).await {
             Ok(Some(loaded)) => loaded,
-            // It was deleted since it was listed.
+            // Deleted since it was listed.
             Ok(None) if listed.is_sound() => return Ok(()),
             Ok(None) => {
                 report.found(listed, "row", "it cannot be read by its key");
@@ -248,9 +248,9 @@ impl Client {
         report: &mut VerifyReport,
     ) -> Result<(), ClientError> {
         let LoadedInstance { row, turns: current, tasks, inbox } = loaded;
-        // What the first turn of the execution behind is chained to.
+        // The chain value that the first turn of the next execution must have.
         let mut chain = None;
-        // Whether that one was reset to a turn of this one, which then ends as it likes, or not at all.
+        // Whether the next execution was reset to a turn of this one, which then need not have an ending.
         let mut is_left = inbox.rows.iter().any(|message| starts_after_reset(&message.body));
         for execution in (1..=row.execution).rev() {
             let older;
@@ -287,12 +287,13 @@ impl Client {
             let started = read.turns.first().and_then(Turn::started).cloned();
             chain = started.as_ref().map(|started| started.chain);
             let ending = History::from(read.turns).ending().cloned();
-            let goes_on = matches!(ending, Some(Ending::OrchestrationContinuedAsNew { .. }));
+            let continues = matches!(ending, Some(Ending::OrchestrationContinuedAsNew { .. }));
             let was_left = is_left;
             is_left = started.as_ref().is_some_and(|started| started.reset.is_some());
-            if is_cut_off || (execution < row.execution && !goes_on && !was_left) {
+            if is_cut_off || (execution < row.execution && !continues && !was_left) {
                 report.found(row, what, "it does not end where the next execution begins");
-            } else if execution == row.execution && row.status.is_final() != (ending.is_some() && !goes_on) {
+            } else if execution == row.execution && row.status.is_final() != (ending.is_some() && !continues)
+            {
                 let status = row.status.name();
                 report.found(row, what, format!("its last turn is not that of an instance that is {status}"));
             } else if execution == row.execution
@@ -307,12 +308,12 @@ impl Client {
     }
 }
 
-/// Whether a message starts an execution that a reset begins again.
+/// Whether a message starts an execution after a reset.
 fn starts_after_reset(body: &[u8]) -> bool {
     matches!(Message::decode(body), Ok(Message::Start(start)) if start.started.reset.is_some())
 }
 
-/// Whether a row says what its history does, as far as that is not encoded.
+/// Whether a row agrees with its history, as far as the payload is not encoded.
 fn is_same(row: Option<&Payload>, recorded: Option<&Payload>) -> bool {
     row == recorded || [row, recorded].into_iter().flatten().any(is_encoded)
 }
@@ -323,7 +324,7 @@ fn is_attributed(row: &InstanceRow, ledger: &Ledger) -> bool {
         && row.attributes.iter().all(|(name, value)| is_same(Some(value), recorded.get(name)))
 }
 
-/// The turns of an execution, if they are one. Whoever has codecs also learns whether they decode it.
+/// The turns of an execution, if they are valid. With codecs, checks that the payloads can be decoded.
 fn checked(codecs: &Codecs, key: InstanceKey, rows: &[TurnRow]) -> Result<(ReadTurns, Ledger), HistoryError> {
     let mut ledger = Ledger::default();
     let read = if codecs.is_empty() { read_turns(key, rows)? } else { read_turns_with(codecs, key, rows)? };
@@ -331,7 +332,7 @@ fn checked(codecs: &Codecs, key: InstanceKey, rows: &[TurnRow]) -> Result<(ReadT
     Ok((read, ledger))
 }
 
-/// In which column a row contradicts its history, if it does.
+/// The column in which a row contradicts its history, if any.
 fn fault_of_row(
     row: &InstanceRow,
     started: &Started,
@@ -339,54 +340,60 @@ fn fault_of_row(
     ending: Option<&Ending>,
     tasks: &[TaskRow],
 ) -> Option<&'static str> {
-    let goes_on = matches!(ending, None | Some(Ending::OrchestrationContinuedAsNew { .. }));
+    let continues = matches!(ending, None | Some(Ending::OrchestrationContinuedAsNew { .. }));
     let checks = [
         (row.name == started.name, "its history is that of another orchestration"),
         (row.version == started.version, "its history is that of another version"),
         (row.parent == started.parent, "its history is that of another instance's child"),
         (is_attributed(row, ledger), "its attributes are not those that its code set"),
-        (is_same(row.published.as_ref(), ledger.status()), "it publishes something else than its code did"),
-        (row.status != Status::Pending, "it is pending, and has a history"),
-        (goes_on || ending.is_some_and(|ending| Status::after(ending) == row.status), "it ended otherwise"),
+        (
+            is_same(row.published.as_ref(), ledger.status()),
+            "its published status is not the one that its code set",
+        ),
+        (row.status != Status::Pending, "it is pending, but has a history"),
+        (
+            continues || ending.is_some_and(|ending| Status::after(ending) == row.status),
+            "its status is not that of its ending",
+        ),
         (
             row.status.is_final() == row.ended_ms.is_some(),
-            "it has ended, and does not say when, or the reverse",
+            "it has ended without a time of its end, or the reverse",
         ),
     ];
     if let Some((_, problem)) = checks.into_iter().find(|(holds, _)| !holds) {
         return Some(problem);
     }
-    if !goes_on || row.status.is_final() || row.blocked.is_some() {
+    if !continues || row.status.is_final() || row.blocked.is_some() {
         return None;
     }
     let has_task = |event: EventId| tasks.iter().any(|task| task.id.event == event);
     let is_activity = |decision: &Decision| matches!(decision, Decision::ActivityScheduled { .. });
     let mut open = ledger.open().filter(|(_, decision)| is_activity(decision));
     if !row.owed && open.any(|(event, _)| !has_task(event)) {
-        return Some("an activity is open that nobody would run");
+        return Some("an open activity has no task, so it would never run");
     }
     let timer = ledger.timers().next().map(|(due_ms, _)| due_ms);
     let waiting = tasks.iter().filter(|task| task.state == TaskState::Waiting).filter_map(|task| task.due_ms);
     let ends = [timer, started.deadline_ms].into_iter().flatten();
     let wakes_ms = ends.chain(waiting).min();
-    // When a grace ends is known to the owner, who knows the times in which there was none.
+    // The owner computes the end of a grace period, since only it knows the times without an owner.
     if ledger.cancel_request().is_some() && row.wake_at_ms.is_none() {
-        return Some("it is being cancelled, and nothing wakes it when its grace is over");
+        return Some("it is being cancelled, but is not woken at the end of the grace period");
     }
     let is_late = wakes_ms.is_some_and(|wakes_ms| row.wake_at_ms.is_none_or(|at_ms| at_ms > wakes_ms));
-    is_late.then_some("it would be woken later than it has to be")
+    is_late.then_some("it would be woken too late")
 }
 
-/// Whether an instance that has not begun is woken after its time, or never.
+/// Whether an instance that has not begun is woken too late, or never.
 fn begins_late(row: &InstanceRow, not_before_ms: Option<u64>) -> bool {
     row.wake_at_ms > not_before_ms || (row.wake_at_ms.is_none() && not_before_ms.is_some())
 }
 
-/// What is wrong with a task, if something is. What the owner runs itself has no work in its row.
+/// The damage of a task, if any. A task that the owner runs itself has no work in its row.
 fn fault_of_task(task: &TaskRow) -> Option<String> {
     match &task.work {
         Some(work) => TaskWork::decode(work).err().map(|problem| problem.to_string()),
-        None if task.state == TaskState::Queued => Some("nobody can run it: it has no work".to_owned()),
+        None if task.state == TaskState::Queued => Some("no node can run it: it has no work".to_owned()),
         None => None,
     }
 }

@@ -1,4 +1,4 @@
-//! Instances as callers see them: one serialisable type for a status, a list and a tree.
+//! Views of instances: one serialisable type for a status, a list and a tree.
 
 use perennial_core::store::{Blocked, InstanceRow, PageKey, Status};
 use perennial_core::{Attributes, InstanceKey, ParentLink, Payload, Timestamp};
@@ -30,33 +30,33 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct InstanceView {
-    /// The name that its starter chose. It is free again once the instance is deleted.
+    /// The id, chosen by the caller that started it. It can be used again once the instance is deleted.
     pub id: String,
-    /// Identifies it among all instances that ever had its id.
+    /// Identifies the instance among all that ever had its id.
     pub key: InstanceKey,
     /// The registered name of its orchestration.
     pub name: String,
     /// The version of its orchestration; empty until the first turn if the start did not ask for one.
     pub version: String,
-    /// Where it stands. Whether it is blocked or paused is in [`blocked`](InstanceView::blocked).
+    /// The status. Whether the instance is blocked or paused is in [`blocked`](InstanceView::blocked).
     pub status: Status,
-    /// The current execution, from 1. Each continue-as-new and each reset begins the next one.
+    /// The number of the current execution, from 1. Each continue-as-new and each reset begins a new one.
     pub execution: u64,
-    /// Why it cannot take its next turn: a fault, or somebody paused it.
+    /// Why it cannot take its next turn: an error, or a pause.
     pub blocked: Option<Blocked>,
-    /// Searchable values.
+    /// The searchable attributes.
     pub attributes: Attributes,
-    /// The status that its code published, if it did.
+    /// The last status that its code published.
     pub published: Option<Payload>,
     /// The instance that waits for its result, if it is a sub-orchestration.
     pub parent: Option<ParentLink>,
-    /// When it was started.
+    /// The time of its start.
     #[serde(rename = "created_ms")]
     pub created: Timestamp,
-    /// When it ended.
+    /// The time of its end; `None` while it has not ended.
     #[serde(rename = "ended_ms")]
     pub ended: Option<Timestamp>,
-    /// When it wants attention next: a timer, a retry, a delayed start. It may be early.
+    /// The time at which it is due next: a timer, a retry, a delayed start. It may be early.
     #[serde(rename = "wake_at_ms")]
     pub wake_at: Option<Timestamp>,
 }
@@ -98,12 +98,12 @@ pub struct Tree {
     /// The instance at the root.
     #[serde(flatten)]
     pub instance: InstanceView,
-    /// Its children in the order in which they were scheduled, each with its own.
+    /// Its children in the order in which they were scheduled, each with its own children.
     pub children: Vec<Tree>,
 }
 
 impl Tree {
-    /// The number of instances in it.
+    /// The number of instances in this tree.
     pub fn size(&self) -> usize {
         1 + self.children.iter().map(Tree::size).sum::<usize>()
     }

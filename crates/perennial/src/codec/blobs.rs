@@ -1,4 +1,4 @@
-//! Where large payloads are kept.
+//! Blob stores for large payloads.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -7,35 +7,35 @@ use std::time::{Duration, SystemTime};
 
 use crate::error::Error;
 
-/// Keeps bytes under names that follow from them, outside of the store. See [`Offload`](super::Offload).
+/// Stores bytes outside of the store, under names derived from the bytes. See [`Offload`](super::Offload).
 ///
-/// Names are 64 hexadecimal digits. A blob is never changed; the same bytes are put under the same name again and again.
-/// All nodes and clients of a store need the same blobs.
+/// Names are 64 hexadecimal digits. A blob never changes; the same bytes may be put under the same name
+/// repeatedly. All nodes and clients of a store need the same blobs.
 pub trait BlobStore: Send + Sync + 'static {
-    /// Keeps a blob, durably when it returns. One that exists is young again: whoever puts it is about to refer to it.
+    /// Stores a blob durably. An existing blob gets a new age: the caller is about to refer to it.
     fn put(&self, name: &str, bytes: &[u8]) -> io::Result<()>;
 
     /// Reads a blob. `None` if it does not exist.
     fn get(&self, name: &str) -> io::Result<Option<Vec<u8>>>;
 
-    /// The blobs that were last put longer ago than `age`.
+    /// The blobs that were last put more than `age` ago.
     fn older_than(&self, age: Duration) -> io::Result<Vec<String>>;
 
-    /// Deletes a blob if it was last put longer ago than `age`; `false` if it was not, or is gone. A blob that somebody puts
-    /// at the same time is either kept, or deleted before it is put.
+    /// Deletes a blob if it was last put more than `age` ago; returns `false` if it is younger or does not
+    /// exist. A blob that is put at the same time is either kept, or deleted before it is put.
     fn delete_older_than(&self, name: &str, age: Duration) -> io::Result<bool>;
 }
 
-/// Blobs as files of a directory, which all processes share.
+/// Blobs as files in a directory that all processes share.
 #[derive(Debug)]
 pub struct BlobDirectory {
     path: PathBuf,
-    /// Held shared to put, and exclusively to delete.
+    /// Locked shared to put, and exclusively to delete.
     lock: PathBuf,
 }
 
 impl BlobDirectory {
-    /// Opens a directory, and makes it if there is none.
+    /// Opens a directory; creates it if it does not exist.
     pub fn open(path: impl Into<PathBuf>) -> Result<BlobDirectory, Error> {
         let path = path.into();
         let lock = path.join("lock");
@@ -57,7 +57,7 @@ impl BlobDirectory {
         File::options().append(true).open(&self.lock)
     }
 
-    /// Renamed once it is complete: a file under its name is the blob, whatever happened meanwhile.
+    /// Writes to a temporary file and renames it, so that a file under a blob's name is always complete.
     fn write(&self, file: &Path, bytes: &[u8]) -> io::Result<()> {
         let incoming = self.path.join("incoming").join(uuid::Uuid::new_v4().simple().to_string());
         let mut created = File::create_new(&incoming)?;
@@ -66,7 +66,8 @@ impl BlobDirectory {
         let renamed =
             written.and_then(|()| fs::create_dir_all(directory)).and_then(|()| fs::rename(&incoming, file));
         renamed.inspect_err(|_| {
-            // A disk that is full must not be filled by what was tried in vain. What cannot be deleted, a sweep finds.
+            // Failed writes must not fill up a disk that is full. A sweep removes files that cannot be
+            // deleted here.
             let _ = fs::remove_file(&incoming);
         })
     }
@@ -77,13 +78,13 @@ impl BlobStore for BlobDirectory {
         let file = self.file(name)?;
         let lock = self.lock()?;
         lock.lock_shared()?;
-        // One that was damaged is written again: whoever puts it is told that it is there.
+        // A damaged blob is written again, since the caller relies on its existence afterwards.
         if self.get(name)?.is_some_and(|existing| existing == bytes) {
             File::options().append(true).open(&file)?.set_modified(SystemTime::now())?;
         } else {
             self.write(&file, bytes)?;
         }
-        // Also if it existed: who renamed it may not have come that far.
+        // Even if the file existed: the process that renamed it may have crashed before this step.
         sync(file.parent().expect("it is in a directory"))?;
         sync(&self.path)
     }
@@ -110,7 +111,7 @@ impl BlobStore for BlobDirectory {
                     continue;
                 }
                 if directory.file_name() == "incoming" {
-                    // Left by a process that ended while it wrote.
+                    // Left by a process that ended during a write.
                     fs::remove_file(file.path())?;
                 } else if self.file(&name).is_ok() {
                     names.push(name);
@@ -132,7 +133,8 @@ impl BlobStore for BlobDirectory {
     }
 }
 
-/// Whether a file was last put longer ago than this. One from the future is young, and one that is gone.
+/// Whether a file was last put more than `age` ago. A time in the future counts as young, as does a missing
+/// file.
 fn is_older(file: &Path, age: Duration) -> io::Result<bool> {
     match fs::metadata(file) {
         Ok(metadata) => Ok(metadata.modified()?.elapsed().is_ok_and(|elapsed| elapsed > age)),
@@ -141,7 +143,7 @@ fn is_older(file: &Path, age: Duration) -> io::Result<bool> {
     }
 }
 
-/// Makes the names in a directory durable, where a directory can be synced.
+/// Makes the entries of a directory durable, where directories can be synced.
 fn sync(directory: &Path) -> io::Result<()> {
     if cfg!(unix) { File::open(directory)?.sync_all() } else { Ok(()) }
 }

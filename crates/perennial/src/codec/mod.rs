@@ -1,21 +1,23 @@
-//! Codecs: payloads compressed, encrypted or kept elsewhere on their way to the store.
+//! Codecs: compressing, encrypting or offloading payloads before they are stored.
 //!
-//! A [`PayloadCodec`] is added with [`RuntimeBuilder::codec`](crate::RuntimeBuilder::codec), and given to clients in other
-//! processes with [`Client::open_with_codecs`](crate::Client::open_with_codecs). What is encoded, one by one, are payloads:
-//! inputs, results, errors that are values, events, updates, queries, details of heartbeats, published statuses. Histories
-//! keep their structure, so names, ids, times and sizes can be read without the codec.
+//! Add a [`PayloadCodec`] with [`RuntimeBuilder::codec`](crate::RuntimeBuilder::codec), and pass it to
+//! clients in other processes with [`Client::open_with_codecs`](crate::Client::open_with_codecs). Payloads
+//! are encoded one by one: inputs, results, errors that are values, events, updates, queries, heartbeat
+//! details and published statuses. Histories keep their structure, so names, ids, times and sizes can be read
+//! without the codec.
 //!
-//! | stays in plain | because |
+//! | not encoded | because |
 //! |---|---|
-//! | attributes in the instance's row | instances are searched by them |
-//! | names, ids, versions, tags, deduplication keys | the engine goes by them |
-//! | reasons of cancels and terminations, texts of attempts that failed | people read them where they have no codec |
+//! | attributes in the instance's row | searches use them |
+//! | names, ids, versions, tags, deduplication keys | the engine uses them |
+//! | reasons of cancels and terminations, errors of failed attempts | people read them where they have no codec |
 //!
-//! So nothing secret belongs into those. Replay compares decoded payloads; checksums cover what is stored, so `perennial
-//! verify` needs no codec.
+//! Do not put secrets there. Replay compares decoded payloads. Checksums cover the stored bytes, so
+//! `perennial verify` needs no codec.
 //!
-//! A payload that cannot be decoded blocks its instance alone (PER-0104), and the reason names the codec and the key or
-//! blob. Once it can be decoded the instance goes on by itself, or at once with a retry.
+//! A payload that cannot be decoded blocks only its instance (PER-0104), and the reason names the codec and
+//! the key or blob. Once the payload can be decoded, the instance continues automatically, or at once with a
+//! retry.
 
 mod blobs;
 mod offload;
@@ -34,7 +36,7 @@ pub use perennial_core::codec::{
 };
 pub use sweeping::SweptBlobs;
 
-/// A store whose payloads are encoded.
+/// Wraps a store so that its payloads are encoded.
 pub(crate) fn encoded(store: Arc<dyn Store>, codecs: &Codecs) -> Arc<dyn Store> {
     if codecs.is_empty() {
         return Arc::new(EncodedStore::new(store, Codecs::default(), |task| task()));

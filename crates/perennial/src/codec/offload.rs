@@ -1,4 +1,4 @@
-//! Large payloads in a blob store.
+//! Offloading large payloads to a blob store.
 
 use std::fmt::Write;
 use std::sync::Arc;
@@ -10,23 +10,23 @@ use super::{BlobStore, CodecError, Encoded, PayloadCodec, PayloadContext};
 /// The name of the codec, by which a sweep finds what refers to a blob.
 pub(super) const NAME: &str = "blob";
 
-/// Keeps payloads above a size in a [`BlobStore`]; the store has their names.
+/// Stores payloads above a size in a [`BlobStore`]; the store contains only their names.
 ///
-/// A blob is named by the SHA-256 of its bytes and written before the commit that refers to it. Blobs that nothing refers
-/// to any more are deleted by [`Client::sweep_blobs`](crate::Client::sweep_blobs). Add it after codecs that compress or
-/// encrypt, so that it keeps what they give.
+/// A blob is named by the SHA-256 of its bytes and written before the commit that refers to it.
+/// [`Client::sweep_blobs`](crate::Client::sweep_blobs) deletes blobs without references. Add this codec after
+/// codecs that compress or encrypt, so that it stores their output.
 pub struct Offload {
     above: usize,
     blobs: Arc<dyn BlobStore>,
 }
 
 impl Offload {
-    /// Keeps payloads of more than `bytes` bytes there, as they are given to this codec.
+    /// Offloads payloads of more than `bytes` bytes, measured after the codecs before this one.
     pub fn above(bytes: usize, blobs: impl BlobStore) -> Offload {
         Offload { above: bytes, blobs: Arc::new(blobs) }
     }
 
-    /// The same, for blobs that others have as well.
+    /// Like [`above`](Offload::above), for a blob store that is also used elsewhere.
     pub fn above_shared(bytes: usize, blobs: Arc<dyn BlobStore>) -> Offload {
         Offload { above: bytes, blobs }
     }

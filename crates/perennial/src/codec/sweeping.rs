@@ -1,9 +1,9 @@
-//! Deleting blobs that nothing refers to.
+//! Deleting blobs without references.
 //!
-//! Candidates are blobs that nobody has put for a while. Everything that is stored is then searched for their names, and
-//! those that are named nowhere are deleted if they are still as old. A reference is only ever written after its blob was
-//! put, which makes the blob young: one that moves from a message to a turn while the sweep looks elsewhere is kept for
-//! that reason.
+//! Candidates are blobs that have not been put for a while. The sweep searches all stored data for their
+//! names and deletes those without a reference, if they are still old enough. A reference is only written
+//! after its blob was put, which makes the blob young. So a blob whose reference moves from a message to a
+//! turn during the sweep is kept.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -16,27 +16,28 @@ use super::{BlobStore, offload};
 use crate::client::Client;
 use crate::error::{ClientError, Error};
 
-/// No blob that is younger is deleted: it may belong to a commit that is still on its way.
+/// Younger blobs are never deleted: they may belong to a commit that has not been written yet.
 const MIN_AGE: Duration = Duration::from_secs(3_600);
 const ROWS_PER_PAGE: usize = 200;
 
-/// What [`Client::sweep_blobs`] did.
+/// The result of [`Client::sweep_blobs`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SweptBlobs {
-    /// How many blobs it deleted.
+    /// Number of deleted blobs.
     pub deleted: u64,
-    /// How many were old enough, and are referred to.
+    /// Number of blobs that were old enough but are referred to.
     pub kept: u64,
 }
 
 impl Client {
-    /// Deletes the blobs of [`Offload`](crate::codec::Offload) that nothing in the store refers to, and that were last
-    /// written longer ago than `older_than`: an hour at least. It reads the whole store, so it is for now and then, after
-    /// instances were deleted or pruned. Blobs that several stores share must not be swept.
+    /// Deletes the blobs of [`Offload`](crate::codec::Offload) that nothing in the store refers to and that
+    /// were last written more than `older_than` ago (at least an hour). The call reads the whole store; use
+    /// it occasionally, after instances were deleted or pruned. Blobs that several stores share must not be
+    /// swept.
     ///
-    /// The age has to exceed the longest time for which a runtime may wait for its store to answer: what it has encoded
-    /// before is committed afterwards. If anything cannot be read, nothing is deleted.
+    /// The age has to exceed the longest time a runtime may wait for its store: payloads encoded before such
+    /// a wait are committed after it. If anything cannot be read, nothing is deleted.
     pub async fn sweep_blobs(
         &self,
         blobs: Arc<dyn BlobStore>,
@@ -59,7 +60,7 @@ impl Client {
         Ok(SweptBlobs { deleted: deleted.await?, kept })
     }
 
-    /// Takes out what something stored refers to.
+    /// Removes all names that stored data refers to.
     async fn unmark_all(&self, unmarked: &mut BTreeSet<String>) -> Result<(), ClientError> {
         let mut after = None;
         loop {
@@ -116,7 +117,7 @@ impl Client {
     }
 }
 
-/// Takes out the blobs that some stored bytes name.
+/// Removes the names that occur in some stored bytes.
 fn unmark(bytes: &[u8], unmarked: &mut BTreeSet<String>) {
     let before = format!(r#"["{}",""#, offload::NAME);
     let before = before.as_bytes();
@@ -131,7 +132,7 @@ fn unmark(bytes: &[u8], unmarked: &mut BTreeSet<String>) {
     }
 }
 
-/// Files block their thread.
+/// Runs file operations, which block, on a blocking thread.
 async fn on_its_thread<T: Send + 'static>(
     work: impl FnOnce() -> io::Result<T> + Send + 'static,
 ) -> Result<T, Error> {

@@ -4,10 +4,10 @@ use std::sync::{Arc, Mutex, PoisonError, mpsc};
 
 use perennial_core::codec::EncodingTask;
 
-/// A codec may wait for a disk or a service; others go on meanwhile.
+/// More than one, because a codec may wait for a disk or a service.
 const THREADS: usize = 4;
 
-/// Starts the threads. They end when what is returned is dropped and everything that it was given is done.
+/// Starts the threads. They end when the returned closure is dropped and all its tasks are done.
 pub(super) fn start() -> impl Fn(EncodingTask) + Send + Sync {
     let (sender, receiver) = mpsc::channel::<EncodingTask>();
     let receiver = Arc::new(Mutex::new(receiver));
@@ -27,7 +27,7 @@ pub(super) fn start() -> impl Fn(EncodingTask) + Send + Sync {
     }
     move |task| {
         if let Err(mpsc::SendError(task)) = sender.send(task) {
-            // All threads are gone; whoever waits is still answered.
+            // All threads have ended; the task still has to reply to its caller.
             task();
         }
     }

@@ -23,56 +23,57 @@ use crate::typed::{ActivityCode, BlockingCode, OrchestrationCode, OrchestrationC
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// How long a runtime waits for its store to close. One batch may be under way.
+/// How long a runtime waits for its store to close, which may have to finish a batch.
 const CLOSING_PATIENCE: Duration = Duration::from_secs(5);
 
-/// For so long past its grace a runtime that stops waits for its store to write what is left.
+/// How long a stopping runtime waits, after its grace period, for the store to write the remaining commits.
 const STORE_PATIENCE: Duration = Duration::from_secs(5);
 
-/// Attempts that are told to stop and do not are dropped after their own grace; that takes no longer than this.
+/// Upper limit for dropping attempts that did not stop within their own grace period.
 const DROPPING_PATIENCE: Duration = Duration::from_secs(1);
 
-/// For so long a store that another process owns may take to be given up, and how often that is tried.
+/// How long to wait for another process to release the store, and how often to try.
 const OWNER_PATIENCE: Duration = Duration::from_secs(3);
 const OWNER_PAUSE: Duration = Duration::from_millis(20);
 
-/// A shorter lease would be spent on renewing it.
+/// A shorter lease would be spent on renewals.
 const MIN_LEASE: Duration = Duration::from_secs(1);
 
 /// Tunables of a runtime. The defaults need no tuning.
 #[derive(Clone, Debug)]
 pub struct RuntimeOptions {
-    /// What this node is called in messages. Default `node`.
+    /// The name of this node in messages. Default `node`.
     pub node: String,
-    /// How shards and executions behave.
+    /// Settings of shards and executions.
     pub shard: ShardOptions,
-    /// How many threads run orchestration code. Default: as many as there are cores.
+    /// Number of threads that run orchestration code. Default: the number of cores.
     pub turn_threads: usize,
-    /// How long one turn may take. Default 10 s.
+    /// Time limit of one turn. Default 10 s.
     pub turn_deadline: Duration,
-    /// How many threads may be lost to turns that never end before the node stops. Default 16.
+    /// Number of threads that may be lost to turns that never end before the node stops. Default 16.
     pub max_lost_threads: usize,
-    /// How many activities run at a time. Default 1,000.
+    /// Number of activities that may run concurrently. Default 1,000.
     pub activity_slots: usize,
-    /// Activities that ask for one of these tags run here, too. Those without a tag run anywhere. Default none.
+    /// Tags of this node. It runs activities that require one of them, and activities without a tag. Default
+    /// none.
     pub tags: Vec<String>,
-    /// How long a cancelled activity may take to end by itself. Default 5 s.
+    /// How long a cancelled activity may take to end before it is dropped. Default 5 s.
     pub activity_cancel_grace: Duration,
-    /// How many turns one transaction holds at most. Default 1,024.
+    /// Maximum number of turns in one transaction. Default 1,024.
     pub max_batch: usize,
-    /// More commits than this in the queue make starts wait. Default 10,000.
+    /// Starts wait while more commits than this are queued. Default 10,000.
     pub max_queued_commits: usize,
-    /// How long the session lives without a renewal; it is renewed at a third of it. A node that was paused for longer
-    /// does nothing until it has renewed it. Default 10 s, at least 1 s.
+    /// How long the session lives without a renewal; it is renewed after a third of that time. A node that
+    /// was paused for longer does nothing until it has renewed its session. Default 10 s, at least 1 s.
     pub lease: Duration,
-    /// How many executions of an instance that continues as new are kept, the current one included; all if `None`.
-    /// Default 10.
+    /// Number of executions that are kept of an instance that continues as new, including the current one;
+    /// `None` keeps all. Default 10.
     pub keep_executions: Option<u64>,
-    /// For how long an execution is kept after it was continued as new, even if it is among the last `keep_executions`;
-    /// forever if `None`. Whichever limit is reached first counts, so with both `None` every execution is kept. Default
-    /// `None`.
+    /// How long an execution is kept after it was continued as new, even if it is among the last
+    /// `keep_executions`; `None` sets no limit. The limit that is reached first applies, so with both `None`
+    /// every execution is kept. Default `None`.
     pub keep_executions_for: Option<Duration>,
-    /// Safe against the death of the process, but not against power loss. For tests and caches. Default false.
+    /// Survives the death of the process, but not a power loss. For tests and caches. Default `false`.
     pub relaxed: bool,
 }
 
@@ -97,10 +98,10 @@ impl Default for RuntimeOptions {
     }
 }
 
-/// A store that the URL does not name.
+/// A store that was passed instead of being opened by URL.
 pub(super) enum OwnStore {
     Ready(Arc<dyn Store>),
-    /// Made once it is known where its calls run.
+    /// Created at the start, with the tokio runtime that runs its calls.
     Async(Box<dyn FnOnce(tokio::runtime::Handle) -> Arc<dyn Store> + Send>),
 }
 
@@ -113,8 +114,8 @@ impl OwnStore {
     }
 }
 
-/// Registers what a runtime can run, and starts it. See [`Runtime::open`].
-#[must_use = "nothing runs before it is started"]
+/// Registers code and starts a runtime. See [`Runtime::open`].
+#[must_use = "nothing runs until `start` is called"]
 pub struct RuntimeBuilder {
     url: String,
     options: RuntimeOptions,
@@ -126,21 +127,21 @@ pub struct RuntimeBuilder {
 }
 
 impl RuntimeBuilder {
-    /// Sets the options.
+    /// Sets the options of the runtime.
     pub fn options(mut self, options: RuntimeOptions) -> RuntimeBuilder {
         self.options = options;
         self
     }
 
-    /// Runs on a store of your own instead of one that the URL names. See [`store`](crate::store).
+    /// Uses your own store instead of the one of the URL. See [`store`](crate::store).
     pub fn store(mut self, store: Arc<dyn Store>) -> RuntimeBuilder {
         self.store = Some(OwnStore::Ready(store));
         self
     }
 
-    /// Runs on a store of your own that is written with `async fn`. Its calls are tasks of the tokio runtime in which
-    /// [`start`](RuntimeBuilder::start) is called; it needs more than one thread if the runtime is ever dropped instead of
-    /// shut down, since dropping waits for the store to close.
+    /// Uses your own store, written with `async fn`. Its calls are tasks of the tokio runtime in which
+    /// [`start`](RuntimeBuilder::start) is called. That runtime needs more than one thread if the `Runtime`
+    /// is ever dropped instead of shut down, since dropping waits for the store to close.
     pub fn async_store(mut self, store: impl AsyncStore) -> RuntimeBuilder {
         let spawned = |handle: tokio::runtime::Handle| -> Arc<dyn Store> {
             Arc::new(SpawnedStore::new(store, move |task| drop(handle.spawn(task))))
@@ -149,8 +150,9 @@ impl RuntimeBuilder {
         self
     }
 
-    /// Passes payloads through a codec on their way to the store and back: to compress, to encrypt, or to keep large ones
-    /// elsewhere. Several are applied in the order in which they are added. See [`codec`](crate::codec).
+    /// Adds a codec, which encodes payloads before they are stored and decodes them afterwards: to compress,
+    /// to encrypt, or to offload large ones. Codecs are applied in the order in which they are added. See
+    /// [`codec`](crate::codec).
     ///
     /// ```
     /// use perennial::codec::{BlobDirectory, Offload};
@@ -178,20 +180,20 @@ impl RuntimeBuilder {
         self
     }
 
-    /// Sets the codecs, instead of adding them one by one: for a program that also opens clients with them.
+    /// Sets all codecs at once, for a program that also opens clients with them.
     pub fn codecs(mut self, codecs: Codecs) -> RuntimeBuilder {
         self.codecs = codecs;
         self
     }
 
-    /// Reads this clock instead of the machine's. For tests.
+    /// Uses this clock instead of the system clock. For tests.
     #[doc(hidden)]
     pub fn clock(mut self, clock: Arc<dyn LocalClock>) -> RuntimeBuilder {
         self.clock = Some(clock);
         self
     }
 
-    /// Adds registrations, such as those that a program shares with its tests. See [`Registrations`].
+    /// Adds registrations, for example those that a program shares with its tests. See [`Registrations`].
     pub fn registrations(self, registrations: Registrations) -> RuntimeBuilder {
         self.registering(|own| own.merge(registrations))
     }
@@ -202,7 +204,7 @@ impl RuntimeBuilder {
         self.registering(|own| own.register(function))
     }
 
-    /// Gives activities a state to share, found by its type. See [`Registrations::state`].
+    /// Sets state that activities share, identified by its type. See [`Registrations::state`].
     pub fn state<S: Send + Sync + 'static>(self, state: S) -> RuntimeBuilder {
         self.registering(|own| own.state(state))
     }
@@ -230,8 +232,8 @@ impl RuntimeBuilder {
         self.registering(|own| own.blocking_activity(name, code))
     }
 
-    /// Registers code for all activities whose names begin alike and are not registered themselves.
-    /// See [`Registrations::fallback_activity`].
+    /// Registers code for all activities with a common name prefix that are not registered themselves. See
+    /// [`Registrations::fallback_activity`].
     pub fn fallback_activity<F, Fut, I, O, E>(self, pattern: &str, code: F) -> RuntimeBuilder
     where
         F: Fn(ActivityContext, String, I) -> Fut + Send + Sync + 'static,
@@ -243,7 +245,7 @@ impl RuntimeBuilder {
         self.registering(|own| own.fallback_activity(pattern, code))
     }
 
-    /// Registers code for all orchestrations whose names begin alike and are not registered themselves.
+    /// Registers code for all orchestrations with a common name prefix that are not registered themselves.
     /// See [`Registrations::fallback_orchestration`].
     pub fn fallback_orchestration<F, Fut, I, O, E>(
         self,
@@ -261,8 +263,8 @@ impl RuntimeBuilder {
         self.registering(|own| own.fallback_orchestration(pattern, version, code))
     }
 
-    /// The orchestrations that were registered, for a [`Replayer`](crate::replay::Replayer).
-    /// See [`Registrations::handlers`].
+    /// The registered orchestrations, for a [`Replayer`](crate::replay::Replayer). See
+    /// [`Registrations::handlers`].
     #[must_use]
     pub fn handlers(&self) -> Handlers {
         self.registrations.handlers()
@@ -273,13 +275,13 @@ impl RuntimeBuilder {
         self
     }
 
-    /// Does what it is asked and nothing by itself: for a client that owns a store for a moment while no runtime does.
+    /// Handles requests but starts no work: for a client that owns a store briefly while no runtime does.
     pub(crate) fn for_maintenance(mut self) -> RuntimeBuilder {
         self.role = SessionRole::Maintenance;
         self
     }
 
-    /// What a preflight needs.
+    /// The parts that a preflight needs.
     #[allow(clippy::type_complexity, reason = "it is taken apart at once")]
     pub(super) fn into_parts(
         mut self,
@@ -290,16 +292,17 @@ impl RuntimeBuilder {
         (self.url, self.options, self.registrations.into_registry(), self.store)
     }
 
-    /// Opens the store, takes it over and goes on with everything that is unfinished in it.
+    /// Opens the store, takes ownership of it and continues all unfinished instances.
     ///
-    /// It has to be called within tokio, which runs the activities. What was registered twice, and a store that another
-    /// process owns (and does not give up within three seconds) are errors here. So is what is declared and missing: state
-    /// that an activity reads (`#[activity(state(…))]`), and what an orchestration uses (`#[orchestration(uses(…))]`).
+    /// Call it within tokio, which runs the activities. It returns an error if a name is registered twice, if
+    /// another process owns the store and does not release it within three seconds, or if a declaration is
+    /// not met: state that an activity reads (`#[activity(state(…))]`), or code that an orchestration uses
+    /// (`#[orchestration(uses(…))]`).
     ///
-    /// Open instances may need code that nothing declares. Of the 500 oldest unfinished instances and of 500 tasks, the
-    /// names are compared with what live nodes have registered, and the log has a line at WARN (target `perennial::node`)
-    /// for each that is missing. Histories are not read, and it is given up after half a second, so that a large store
-    /// starts as fast as a small one. [`Client::find_stuck`] looks further.
+    /// Unfinished instances may need code that is not declared anywhere. The start compares the names in the
+    /// 500 oldest unfinished instances and in 500 tasks with the registrations of live nodes, and logs each
+    /// missing one at WARN (target `perennial::node`). It reads no histories and stops after half a second,
+    /// so that a large store starts as fast as a small one. [`Client::find_stuck`] checks more.
     ///
     /// ```
     /// use perennial::prelude::*;
@@ -345,8 +348,8 @@ impl RuntimeBuilder {
     }
 }
 
-/// Opens a store as its owner. One that is about to be given up, by a process that stops or by a client that took it in
-/// charge, is waited for.
+/// Opens a store as its owner. Waits for a process that is stopping, or a client that owns the store for
+/// maintenance, to release it.
 async fn open_patiently(url: &str, relaxed: bool) -> Result<Arc<dyn Store>, StartError> {
     let patience = Instant::now() + OWNER_PATIENCE;
     loop {
@@ -374,7 +377,7 @@ impl fmt::Debug for Runtime {
 impl Runtime {
     /// Prepares a runtime on a store: `sqlite:PATH`, `sqlite::memory:` or `memory:`.
     ///
-    /// A file is made if there is none. Nothing is opened before [`RuntimeBuilder::start`].
+    /// A file is created if it does not exist. Nothing is opened before [`RuntimeBuilder::start`].
     ///
     /// ```
     /// use perennial::prelude::*;
@@ -393,9 +396,9 @@ impl Runtime {
     /// let url = format!("sqlite:{path}");
     /// let runtime = Runtime::open(&url).register(nap).start().await?;
     /// runtime.client().start(nap, "nap-1", 50).await?;
-    /// drop(runtime); // as safe as `shutdown`, and as a crash
+    /// drop(runtime); // as safe as `shutdown`, like a crash
     ///
-    /// // The next process goes on with it.
+    /// // The next process continues the instance.
     /// let runtime = Runtime::open(&url).register(nap).start().await?;
     /// assert_eq!(runtime.client().result("nap-1").await?.to_text(), "rested");
     /// # runtime.shutdown().await
@@ -413,18 +416,18 @@ impl Runtime {
         }
     }
 
-    /// A client of this runtime. Cheap to make and to clone.
+    /// A client of this runtime. Cheap to create and to clone.
     pub fn client(&self) -> Client {
         Client::of_driver(Arc::clone(&self.driver))
     }
 
-    /// What the runtime has seen that leaves no other trace, such as results that came too late.
+    /// Counters of occurrences that are recorded nowhere else, such as results that arrived too late.
     pub fn counters(&self) -> Counters {
         self.driver.counters()
     }
 
-    /// Waits until the runtime stops by itself, and returns why: its store failed, or it lost too many threads. Nothing
-    /// runs any more then; the next process goes on.
+    /// Waits until the runtime stops because of an error, and returns it: the store failed, or too many
+    /// threads were lost. No code runs afterwards; the next process continues.
     ///
     /// ```
     /// use perennial::prelude::*;
@@ -437,7 +440,7 @@ impl Runtime {
     /// let runtime = Runtime::open("memory:").register(order).start().await?;
     /// tokio::select! {
     ///     () = serve() => {}
-    ///     error = runtime.failed() => return Err(error), // let a supervisor start the process again
+    ///     error = runtime.failed() => return Err(error), // a supervisor restarts the process
     /// }
     /// runtime.shutdown().await
     /// # }
@@ -446,40 +449,42 @@ impl Runtime {
         let mut standing = self.driver.standing();
         match standing.wait_for(|standing| standing.failure.is_some()).await {
             Ok(standing) => standing.failure.clone().map_or_else(|| StoreError::Closed.into(), Error::from),
-            // The sender is in the driver, which this runtime holds.
+            // The sender belongs to the driver, which this runtime owns.
             Err(_) => StoreError::Closed.into(),
         }
     }
 
-    /// Why the runtime stopped by itself, if it did, without waiting: for a health check. See [`Runtime::failed`].
+    /// The error that stopped the runtime, if any, without waiting: for a health check. See
+    /// [`Runtime::failed`].
     pub fn failure(&self) -> Option<String> {
         self.driver.failure()
     }
 
-    /// Stops with a grace of 10 s. See [`Runtime::shutdown_within`].
+    /// Stops with a grace period of 10 s. See [`Runtime::shutdown_within`].
     pub async fn shutdown(self) -> Result<(), Error> {
         self.shutdown_within(Duration::from_secs(10)).await
     }
 
-    /// Stops: takes no more work, lets running activities finish within the grace and cancels the rest, writes what
-    /// is under way, and gives the store up. Killing the process instead is just as safe.
+    /// Stops the runtime: accepts no more work, lets running activities finish within the grace period and
+    /// cancels the rest, writes pending commits, and releases the store. Killing the process instead is
+    /// equally safe.
     ///
-    /// It returns in time whatever the store does: five seconds after the grace at the latest, if activities had to be
-    /// cancelled then [`activity_cancel_grace`](RuntimeOptions::activity_cancel_grace) and one second later, and if the store
-    /// takes its time to close another five. The error says what was not done; the next owner does it. Dropping the future
-    /// before it is done drops the runtime.
+    /// The time is limited even if the store does not respond: the call returns at most five seconds after
+    /// the grace period, plus [`activity_cancel_grace`](RuntimeOptions::activity_cancel_grace) and one second
+    /// if activities had to be cancelled, plus five seconds if the store is slow to close. The error says
+    /// what was not done; the next owner does it. Dropping the future before it resolves drops the runtime.
     pub async fn shutdown_within(mut self, grace: Duration) -> Result<(), Error> {
         let driver = Arc::clone(&self.driver);
         let last_words = driver.options.activity_cancel_grace.saturating_add(DROPPING_PATIENCE);
         driver.stop(StopPatience { grace, last_words, store: STORE_PATIENCE }).await;
-        // Whoever does not wait for that drops the runtime.
+        // A caller that drops this future drops the runtime.
         self.stopped = true;
         let Standing { failure, unfinished, .. } = driver.standing().borrow().clone();
         let commits = driver.queued_commits();
         driver.stop_threads();
         let closing = close(&driver.store);
         if let Some(unfinished) = unfinished {
-            // It is closed when it answers again.
+            // The store is closed when it responds again.
             return Err(StoreError::Unavailable(not_done(unfinished, commits)).into());
         }
         let closed = tokio::time::timeout(CLOSING_PATIENCE, closing).await;
@@ -500,31 +505,31 @@ impl From<Failure> for Error {
     }
 }
 
-/// What was not done because the store did not answer.
+/// Describes the work that was left because the store did not respond.
 fn not_done(Unfinished { lanes, tasks }: Unfinished, commits: usize) -> String {
     let mut parts = Vec::new();
     if commits > 0 {
         parts.push(format!("turns not written: {commits}"));
     }
     if tasks > 0 {
-        parts.push(format!("tasks not given back: {tasks}"));
+        parts.push(format!("tasks not released: {tasks}"));
     }
     parts.push(match lanes {
         0 => "the node's session not ended".to_owned(),
-        _ => "the shards not given up".to_owned(),
+        _ => "the shards not released".to_owned(),
     });
     let parts = parts.join(", ");
-    format!("the store did not answer in time ({parts}); the next owner goes on from what it holds")
+    format!("the store did not respond in time ({parts}); the next owner continues from the stored state")
 }
 
-/// Closes the store at once. The future is when that is done.
+/// Starts closing the store. The future resolves when it is closed.
 fn close(store: &Arc<dyn Store>) -> impl Future<Output = Result<(), StoreError>> + use<> {
     let (sender, receiver) = tokio::sync::oneshot::channel();
     store.close(Box::new(move |closed| drop(sender.send(closed))));
     async move { receiver.await.unwrap_or(Err(StoreError::Closed)) }
 }
 
-/// A runtime that is dropped stops at once, as safely as a process that is killed. The store is free afterwards.
+/// Dropping a runtime stops it at once, which is as safe as killing the process. The store is released.
 impl Drop for Runtime {
     fn drop(&mut self) {
         if !self.stopped {

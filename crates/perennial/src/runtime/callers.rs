@@ -1,4 +1,4 @@
-//! Callers in this process that wait for an answer.
+//! Callers in this process that wait for a response.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,7 +9,7 @@ use tokio::sync::oneshot;
 
 use super::driver::lock;
 
-/// Names a caller.
+/// Identifies a caller.
 pub(super) type Caller = RequestId;
 
 #[derive(Default)]
@@ -18,7 +18,7 @@ pub(super) struct Callers {
     waiting: Mutex<FxHashMap<Caller, oneshot::Sender<Response>>>,
 }
 
-/// A caller that was added, and where its answer comes.
+/// A new caller, with the receiver of its response.
 pub(super) struct Added {
     pub(super) id: Caller,
     pub(super) answer: oneshot::Receiver<Response>,
@@ -35,7 +35,7 @@ impl Callers {
     pub(super) fn answer(&self, caller: Caller, answer: Response) {
         let sender = lock(&self.waiting).remove(&caller);
         if let Some(sender) = sender {
-            // A caller that went away needs no answer.
+            // The caller may have dropped its future.
             let _ = sender.send(answer);
         }
     }
@@ -45,7 +45,7 @@ impl Callers {
         drop(sender);
     }
 
-    /// Tells everybody who still waits that there will be no answer.
+    /// Fails all remaining callers.
     pub(super) fn dismiss(&self, reason: &str) {
         let waiting = std::mem::take(&mut *lock(&self.waiting));
         for sender in waiting.into_values() {

@@ -1,5 +1,5 @@
-//! The machine's clocks. Turn time follows from the store's clock and is the lane's; the system's clock is only compared
-//! with it, because a machine whose clock is far off writes times that mislead people.
+//! The clocks of the machine. Turn time is derived from the store's clock in the lane. The system clock is
+//! only compared with it, because times written by a machine with a wrong clock mislead people.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -10,26 +10,26 @@ use crate::store_url::system_now_ms;
 use perennial_core::ErrorCode;
 use perennial_core::Timestamp;
 
-/// Further off the store's clock than this, the system's clock is warned about.
+/// The difference from the store's clock above which a warning about the system clock is logged.
 const WARN_OFF_MS: u64 = 5_000;
 
-/// How often a clock that stays off is warned about.
+/// How often the warning is repeated.
 const WARN_EVERY: Duration = Duration::from_secs(3_600);
 
-/// What a node reads of the machine's clocks. Tests bring clocks of their own.
+/// The clocks of the machine that a node reads. Tests supply their own.
 pub trait LocalClock: Send + Sync + 'static {
-    /// Milliseconds since 1970, as the system says. It may jump.
+    /// Milliseconds since 1970 by the system clock. It may jump.
     fn system_ms(&self) -> u64;
 
-    /// How long the machine has run, sleep included. It never goes back.
+    /// Time since boot, including sleep. Never decreases.
     fn running(&self) -> Duration;
 
-    /// How long a thread sleeps that wants to wake up after `pause` by this clock.
+    /// How long a thread has to sleep to wake up after `pause` by this clock.
     fn patience(&self, pause: Duration) -> Duration {
         pause
     }
 
-    /// Asks to be called when the clock was moved by hand.
+    /// Registers a callback for when a test moves the clock.
     fn when_moved(&self, _look: Arc<dyn Fn() + Send + Sync>) {}
 }
 
@@ -65,8 +65,8 @@ impl LocalClock for MachineClock {
     }
 }
 
-/// Warns about clocks that mislead. The store tells its time with every renewal; the warning comes once, and again when
-/// the trouble grows or shrinks, or after a while.
+/// Warns about clocks that are wrong. The store returns its time with every renewal. A warning is logged
+/// once, again when the difference changes, and again after a while.
 #[derive(Default)]
 pub(super) struct ClockCheck {
     warned: Mutex<Option<Warned>>,
@@ -80,7 +80,7 @@ struct Warned {
 }
 
 impl ClockCheck {
-    /// The store said just now what its clock is, and by how much it is behind turn time, if it was set back.
+    /// Checks the store's clock: its time, and how far it is behind turn time if it was set back.
     pub(super) fn check(&self, clock: &dyn LocalClock, store_ms: u64, set_back_ms: Option<u64>) {
         let (system_ms, set_back_ms) = (clock.system_ms(), set_back_ms.unwrap_or(0));
         let off_ms = Some(system_ms.abs_diff(store_ms)).filter(|off_ms| *off_ms > WARN_OFF_MS).unwrap_or(0);
@@ -92,7 +92,7 @@ impl ClockCheck {
                 target: log::NODE,
                 seconds = set_back_ms / 1_000,
                 code = ErrorCode::ClockFarOff.as_str(),
-                "store clock set back: it is behind the time of turns; timers go on by this machine's steady clock"
+                "store clock set back: it is behind turn time; timers continue by this machine's steady clock"
             );
         }
         if off_ms > 0 {
@@ -101,7 +101,7 @@ impl ClockCheck {
                 target: log::NODE,
                 seconds = off_ms / 1_000,
                 code = ErrorCode::ClockFarOff.as_str(),
-                "clock far off: this machine's clock says {own} and the store's {store}; timers go by the store's, set the other (NTP)"
+                "clock far off: this machine's clock says {own} and the store's {store}; timers use the store's clock, correct the machine's (NTP)"
             );
         }
     }

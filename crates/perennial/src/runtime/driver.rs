@@ -1,9 +1,10 @@
-//! The Driver: carries out what the lane and the node want, and brings them what came of it.
+//! The Driver: carries out the outputs of the lane and the node, and passes results back to them as inputs.
 //!
-//! It decides nothing. An input is handled on the thread that brings it: lock, hand it over, take the outputs, unlock, do
-//! them. No lock is held while a store is called, code is run, a caller is answered or a user's value is dropped. Only
-//! the place of an attempt is noted under the lane's lock, so that a cancel never overtakes the run it belongs to, and one
-//! that is handed over is given to the node; nobody takes the lane's lock while holding the node's.
+//! It makes no decisions. An input is handled on the thread that delivers it: lock, pass the input, take the
+//! outputs, unlock, carry them out. No lock is held while a store is called, code runs, a caller gets its
+//! response or a user's value is dropped. There are two exceptions under the lane's lock: the place of an
+//! attempt is noted, so that a cancel never overtakes its run, and attempts that are handed over are given to
+//! the node. No thread takes the lane's lock while it holds the node's.
 
 use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -32,7 +33,7 @@ pub(crate) struct Driver {
     pub(super) options: RuntimeOptions,
     pub(crate) registry: Registry,
     pub(crate) store: Arc<dyn Store>,
-    /// The store as it is, with encoded payloads.
+    /// The store with payloads as stored.
     pub(crate) stored: Arc<dyn Store>,
     pub(super) clock: Arc<dyn LocalClock>,
     clock_check: ClockCheck,
@@ -44,13 +45,13 @@ pub(crate) struct Driver {
     pub(super) workers: Workers,
     pub(super) timekeeper: Timekeeper,
     standing: watch::Sender<Standing>,
-    /// Notified when a batch was written, or others wrote something.
+    /// Notified when a batch was written, or another process wrote something.
     pub(crate) changed: Arc<Notify>,
     /// Notified when the lane may act again.
     acting: Notify,
 }
 
-/// What was last seen of the lane, for those who need no more than that: they take no lock.
+/// Values last read from the lane, for readers that must not wait for its lock.
 #[derive(Default)]
 struct Seen {
     /// Until when the lane may act, in microseconds of the steady clock; 0 if it may not.
@@ -74,25 +75,25 @@ impl Seen {
     }
 }
 
-/// How far the driver is on its way from being started to being stopped.
+/// The phase of the driver between start and stop.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Standing {
     pub(super) has_shards: bool,
     is_stopping: bool,
     has_ended: bool,
-    /// What was not done when the store did not answer in time.
+    /// The work that was left because the store did not respond in time.
     pub(super) unfinished: Option<Unfinished>,
     pub(super) failure: Option<Failure>,
 }
 
 impl Standing {
-    /// Whether nothing more comes of stopping.
+    /// Whether stopping has finished.
     pub(super) fn is_over(&self) -> bool {
         self.has_ended || self.unfinished.is_some() || self.failure.is_some()
     }
 }
 
-/// Why the runtime stopped by itself.
+/// Why the runtime stopped without a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Failure {
     Store(StoreError),
@@ -120,7 +121,7 @@ impl Driver {
         let now = clock.running();
         let stored = Arc::clone(&store);
         let codecs = &options.shard.codecs;
-        // A runtime without codecs has nothing between it and its store.
+        // Without codecs there is no wrapper around the store.
         let store = if codecs.is_empty() { store } else { encoded(store, codecs) };
         let info = registry.node_info(&options);
         let draw = || uuid::Uuid::new_v4().as_u64_pair().0;
@@ -176,12 +177,12 @@ impl Driver {
         })
     }
 
-    /// What happens to payloads on their way to the store and back.
+    /// The codecs of the payloads.
     pub(crate) fn codecs(&self) -> &Codecs {
         &self.options.shard.codecs
     }
 
-    /// Begins to drive: threads are started, and what the lane and the node want first is done.
+    /// Starts the threads and carries out the first outputs of the lane and the node.
     pub(super) fn begin(self: &Arc<Driver>, role: SessionRole) {
         TurnThreads::start(self, self.options.turn_threads.max(1));
         Timekeeper::run(Arc::downgrade(self));
@@ -199,7 +200,7 @@ impl Driver {
             }
         }));
         match role {
-            // Only its lane does anything: it takes all shards at once.
+            // Only the lane is active: it takes all shards at once.
             SessionRole::Maintenance => {
                 self.with_lane(|lane, now| lane.handle_target(now, perennial_core::SHARDS));
             }
@@ -212,7 +213,7 @@ impl Driver {
 
     // ---- the lane -------------------------------------------------------------------------------------------------
 
-    /// Gives the lane an input and does what it wants done about it.
+    /// Passes an input to the lane and carries out its outputs.
     pub(super) fn with_lane<T>(self: &Arc<Driver>, input: impl FnOnce(&mut Lane, Moment) -> T) -> T {
         let (result, outputs, admitted) = {
             let mut lane = lock(&self.lane);
@@ -233,8 +234,8 @@ impl Driver {
         result
     }
 
-    /// Gives the node the attempts that are its tasks from now on, under the lane's lock: whoever brings the result of one
-    /// has to find it there.
+    /// Gives the node the attempts that are its tasks from now on. Called under the lane's lock: the thread
+    /// that delivers a result has to find the task in the node.
     fn hand_over(&self, now: Moment, outputs: &[LaneOutput]) {
         for output in outputs {
             if let LaneOutput::HandOver(task) = output {
@@ -263,7 +264,7 @@ impl Driver {
                 LaneOutput::RunActivity(task) => {
                     attempts.extend(admitted.next().map(|admitted| (task, admitted)));
                 }
-                // The node has it; when its lease is to be renewed is to be known.
+                // The node now has the attempt; calling it computes when the lease has to be renewed.
                 LaneOutput::HandOver(_) => self.with_node(|_, _, _| ()),
                 LaneOutput::CancelActivity { key, execution, event } => {
                     self.workers.cancel(key, execution, event);
@@ -294,7 +295,7 @@ impl Driver {
         }
     }
 
-    /// Whether the lane may act now. Outputs that come late are held back.
+    /// Whether the lane may act now. Late outputs are held back.
     pub(super) fn may_act(&self) -> bool {
         self.clock.running() < Duration::from_micros(self.seen.deadline_us.load(Ordering::Acquire))
     }
@@ -313,7 +314,7 @@ impl Driver {
 
     // ---- the node -------------------------------------------------------------------------------------------------
 
-    /// Gives the node an input, with the number of activities that could still run, and does what it wants done.
+    /// Passes an input to the node, with the number of free activity slots, and carries out its outputs.
     pub(super) fn with_node<T>(self: &Arc<Driver>, input: impl FnOnce(&mut Node, Moment, usize) -> T) -> T {
         let (result, outputs) = {
             let mut node = lock(&self.node);
@@ -367,7 +368,7 @@ impl Driver {
         self.changed.notify_waiters();
     }
 
-    /// Time has passed for one of them.
+    /// Passes the time to the lane or the node.
     pub(super) fn bring_time(self: &Arc<Driver>, waker: Waker) {
         match waker {
             Waker::Lane => self.with_lane(|lane, now| lane.handle_time(now)),
@@ -377,7 +378,7 @@ impl Driver {
 
     // ---- activities -----------------------------------------------------------------------------------------------
 
-    /// An attempt has ended: its lane hears of it, or the node if it is a task that this node holds.
+    /// Reports the end of an attempt to its lane, or to the node if it is a task of this node.
     pub(super) fn activity_done(
         self: &Arc<Driver>,
         place: Place,
@@ -398,7 +399,7 @@ impl Driver {
         }
     }
 
-    /// The code of an attempt has returned without a result, which somebody else brings.
+    /// Reports that the code of an attempt returned with [`Later::Pending`](crate::Later::Pending).
     pub(super) fn activity_left_open(
         self: &Arc<Driver>,
         place: Place,
@@ -419,7 +420,7 @@ impl Driver {
         }
     }
 
-    /// An attempt did not begin, or was stopped for the node's sake.
+    /// Reports that an attempt did not begin, or was stopped because the node stops.
     pub(super) fn activity_released(self: &Arc<Driver>, place: Place, task: &ActivityTask) {
         if self.failure().is_some() {
             return;
@@ -436,7 +437,7 @@ impl Driver {
         }
     }
 
-    /// A running attempt reports how far it is.
+    /// Reports the heartbeat of a running attempt.
     pub(super) fn heartbeat(self: &Arc<Driver>, place: Place, task: &ActivityTask, details: Payload) {
         let limit = self.payload_limit();
         if details.size() > limit {
@@ -466,7 +467,7 @@ impl Driver {
         }
     }
 
-    /// An activity's result over the limit is an error of the activity.
+    /// A result above the size limit fails the activity.
     fn within_limits(&self, result: Result<Payload, ActivityError>) -> Result<Payload, ActivityError> {
         let limit = self.payload_limit();
         match &result {
@@ -481,7 +482,7 @@ impl Driver {
 
     // ---- callers --------------------------------------------------------------------------------------------------
 
-    /// Asks something of an instance. The answer leaves when what it says is durable.
+    /// Sends a request to an instance. The response is sent when its effect is durable.
     pub(crate) async fn request(
         self: &Arc<Driver>,
         id: &str,
@@ -489,7 +490,7 @@ impl Driver {
         after: Option<InboxNumber>,
     ) -> Result<Response, String> {
         let caller = {
-            // Whoever stops the runtime dismisses afterwards all that came before.
+            // The lock orders this call with a stop, which fails all callers that were added before it.
             let standing = self.standing.borrow();
             if let Some(failure) = &standing.failure {
                 return Err(failure.to_string());
@@ -508,7 +509,7 @@ impl Driver {
         Ok(answer)
     }
 
-    /// The time of turns.
+    /// The turn time.
     pub(crate) fn now_ms(&self) -> u64 {
         let running_us = i64::try_from(self.clock.running().as_micros()).unwrap_or(i64::MAX);
         let now_us = running_us.saturating_add(self.seen.offset_us.load(Ordering::Relaxed));
@@ -520,7 +521,7 @@ impl Driver {
         self.options.max_queued_commits
     }
 
-    /// Whether the code that a start would get here can read its input.
+    /// Whether the code that a start would use here can decode its input.
     pub(crate) fn check_input(
         &self,
         name: &str,
@@ -540,7 +541,7 @@ impl Driver {
         self.seen.queued_commits.load(Ordering::Relaxed)
     }
 
-    /// What the lane's shards have counted.
+    /// The counters of the lane's shards.
     pub(crate) fn counters(&self) -> Counters {
         lock(&self.lane).counters()
     }
@@ -551,12 +552,12 @@ impl Driver {
         self.standing.subscribe()
     }
 
-    /// Why the runtime stopped by itself, if it did.
+    /// Why the runtime stopped without a request, if it did.
     pub(crate) fn failure(&self) -> Option<String> {
         self.standing.borrow().failure.as_ref().map(Failure::to_string)
     }
 
-    /// The runtime cannot go on. Callers are told that nothing is known of what they asked.
+    /// Stops the runtime after an error. The outcome of pending requests is unknown to their callers.
     pub(super) fn fail(self: &Arc<Driver>, failure: Failure) {
         let reason = failure.to_string();
         let is_first = self.standing.send_if_modified(|standing| {
@@ -578,7 +579,7 @@ impl Driver {
         self.changed.notify_waiters();
     }
 
-    /// Stops in good order, as the node decides. [`Standing::is_over`] when nothing more comes of it.
+    /// Stops gracefully. [`Standing::is_over`] is true when nothing is left to do.
     pub(super) async fn stop(self: &Arc<Driver>, patience: StopPatience) {
         self.standing.send_modify(|standing| standing.is_stopping = true);
         self.with_node(|node, now, _| node.handle_stop(now, patience));
@@ -590,7 +591,7 @@ impl Driver {
         };
         tokio::select! {
             () = tell_when_idle => {}
-            // The sender is in the driver, which lives.
+            // The sender belongs to the driver, which is alive.
             _ = standing.wait_for(Standing::is_over) => {}
         }
     }
@@ -600,7 +601,7 @@ impl Driver {
         self.with_node(|node, now, _| node.handle_abandoned(now));
     }
 
-    /// Stops the threads. What callers still wait for gets no answer.
+    /// Stops the threads. Remaining callers get no response.
     pub(super) fn stop_threads(&self) {
         self.seen.note_deadline(Moment::ZERO);
         self.timekeeper.stop();
@@ -609,7 +610,7 @@ impl Driver {
     }
 }
 
-/// A caller that waits. If it goes away, the lane forgets it.
+/// A waiting caller. If it is dropped, the lane forgets the request.
 struct Waiting<'a> {
     driver: &'a Arc<Driver>,
     instance: &'a str,

@@ -1,4 +1,5 @@
-//! The HeartbeatMonitor of one attempt: its heartbeats, when they are written, and whether they stop for too long.
+//! The HeartbeatMonitor of one attempt: receives heartbeats, decides when to write them, and detects missing
+//! ones.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -17,14 +18,14 @@ pub(crate) struct HeartbeatMonitor {
 
 struct Beats {
     last: Instant,
-    /// Whether there was a heartbeat that `last` does not yet know of. The time is taken by the watcher, whose clock need
-    /// not be that of the activity.
+    /// Whether there was a heartbeat since `last`. The watcher takes the time, since its clock may differ
+    /// from that of the activity.
     is_fresh: bool,
-    /// What was reported last.
+    /// The last reported details.
     latest: Option<Payload>,
     is_written: bool,
     written: Option<Instant>,
-    /// Whether the code has returned, and somebody else says what comes of the attempt.
+    /// Whether the code has returned with [`Later::Pending`](crate::Later::Pending).
     is_left_open: bool,
 }
 
@@ -42,7 +43,7 @@ impl HeartbeatMonitor {
         HeartbeatMonitor { beats: Mutex::new(beats), beaten: Notify::new() }
     }
 
-    /// The attempt begins now.
+    /// Marks the begin of the attempt.
     pub(super) fn begin(&self) {
         self.lock().last = Instant::now();
     }
@@ -57,7 +58,7 @@ impl HeartbeatMonitor {
         self.beaten.notify_one();
     }
 
-    /// The code returns, and somebody else says what comes of the attempt.
+    /// Marks that the code returned and the result is reported with the token.
     pub(crate) fn leave_open(&self) {
         self.lock().is_left_open = true;
     }
@@ -66,7 +67,7 @@ impl HeartbeatMonitor {
         self.lock().is_left_open
     }
 
-    /// What was reported and not written.
+    /// Takes the details that have not been written.
     pub(super) fn take_unwritten(&self) -> Option<Payload> {
         let mut beats = self.lock();
         if std::mem::replace(&mut beats.is_written, true) {
@@ -76,12 +77,12 @@ impl HeartbeatMonitor {
         beats.latest.clone()
     }
 
-    /// What was reported last.
+    /// The last reported details.
     pub(super) fn latest(&self) -> Option<Payload> {
         self.lock().latest.clone()
     }
 
-    /// Has heartbeats written, until there is none for too long.
+    /// Writes heartbeats until one is overdue.
     pub(super) async fn watch(&self, silence: Option<Duration>, mut write: impl FnMut(Payload)) {
         loop {
             let (write_at, silent_at) = {
@@ -116,7 +117,7 @@ impl HeartbeatMonitor {
     }
 }
 
-/// Sleeps until a time, or for ever.
+/// Sleeps until a time, or forever.
 pub(super) async fn sleep_until(at: Option<Instant>) {
     match at {
         Some(at) => tokio::time::sleep_until(at).await,

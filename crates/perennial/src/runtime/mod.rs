@@ -1,7 +1,7 @@
-//! The runtime: a lane and a node of this process, driven by real threads, real activities and a real store.
+//! The runtime: drives a lane and a node of this process with threads, activities and a store.
 //!
-//! [`Driver`] is the glue. Each background role is one noun in a file of its own: TurnThreads run orchestration code,
-//! Workers run activities, the Timekeeper brings the time.
+//! [`Driver`] connects the parts. Each background role has its own file: TurnThreads run orchestration code,
+//! Workers run activities, the Timekeeper wakes the lane and the node at due times.
 
 mod builder;
 mod callers;

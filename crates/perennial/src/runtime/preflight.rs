@@ -1,6 +1,6 @@
-//! Preflight: every open instance of a store, replayed with the code of this binary before it is deployed.
+//! Preflight: replays every open instance of a store with the code of this binary, before a deployment.
 //!
-//! It only looks: the store is opened beside its owner, and nothing that the code decides is kept.
+//! It is read-only: the store is opened beside its owner, and decisions of the code are discarded.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -27,54 +27,54 @@ use crate::store_url::open_guest;
 
 /// How many rows are listed at a time.
 const PAGE: usize = 200;
-/// How many ids of a kind are kept; the rest is counted.
+/// How many ids of a kind are kept; the rest are counted.
 const IDS_KEPT: usize = 20;
 /// How long a turn past its deadline may take to unwind.
 const UNWIND_GRACE: Duration = Duration::from_secs(1);
 
-/// How far a preflight is.
+/// Progress of a preflight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PreflightProgress {
-    /// How many instances were looked at.
+    /// Number of instances that were checked.
     pub checked: u64,
-    /// How many there were at the beginning.
+    /// Number of instances at the beginning.
     pub total: Count,
 }
 
-/// What a preflight found.
+/// The result of a preflight.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct PreflightReport {
-    /// How many open instances were looked at.
+    /// Number of open instances that were checked.
     pub checked: u64,
-    /// How many can go on with this code.
+    /// Number of instances that can continue with this code.
     pub compatible: u64,
-    /// Those that cannot: the code does otherwise, or does not get through.
+    /// Instances that cannot: the code diverges from the history, or fails.
     pub incompatible: Vec<Incompatible>,
     /// Versions that open instances are pinned to and that are not registered.
     pub missing: Vec<MissingVersion>,
 }
 
-/// An open instance that cannot go on with this code.
+/// An open instance that cannot continue with this code.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Incompatible {
-    /// The instance.
+    /// The id of the instance.
     pub id: String,
-    /// The orchestration.
+    /// The name of the orchestration.
     pub name: String,
     /// The version that it is pinned to.
     pub version: String,
-    /// The execution.
+    /// The number of the execution.
     pub execution: u64,
-    /// The stable code of the failure.
+    /// The stable code of the error.
     pub code: ErrorCode,
-    /// The event at which record and code part, or whose payload cannot be read.
+    /// The event at which the code diverges from the history, or whose payload cannot be decoded.
     pub event: Option<EventId>,
-    /// The line of source that did otherwise, as `file:line:column`, if one did.
+    /// The source line that diverged, as `file:line:column`, if known.
     pub location: Option<String>,
-    /// What happened, in a line without payloads.
+    /// The error in one line, without payloads.
     pub reason: String,
     /// The whole report, with the beginning of payloads.
     pub report: String,
@@ -84,24 +84,24 @@ pub struct Incompatible {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct MissingVersion {
-    /// The orchestration.
+    /// The name of the orchestration.
     pub name: String,
-    /// The version; empty if any would do.
+    /// The version; empty if any version would do.
     pub version: String,
-    /// How many open instances need it.
+    /// The number of open instances that need it.
     pub instances: u64,
-    /// The first of them.
+    /// The ids of the first of them.
     pub ids: Vec<String>,
 }
 
 impl PreflightReport {
-    /// Whether every open instance can go on with this code.
+    /// Whether every open instance can continue with this code.
     pub fn is_ok(&self) -> bool {
         self.incompatible.is_empty() && self.missing.is_empty()
     }
 }
 
-/// For people: a line for each problem, and a line that sums up.
+/// Writes one line per problem, and a summary.
 impl fmt::Display for PreflightReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for found in &self.incompatible {
@@ -132,7 +132,7 @@ impl fmt::Display for PreflightReport {
     }
 }
 
-/// What looking at one instance showed.
+/// The result for one instance.
 enum Finding {
     Compatible,
     Incompatible(Box<Incompatible>),
@@ -140,13 +140,14 @@ enum Finding {
         name: String,
         version: String,
     },
-    /// It has ended since, or is gone.
+    /// The instance has ended or was deleted.
     Gone,
 }
 
 impl RuntimeBuilder {
-    /// Replays every open instance of the store with the code that is registered here, and tells which of them can go
-    /// on with it. To be run before a deployment, beside the process that owns the store; nothing is changed.
+    /// Replays every open instance of the store with the code that is registered here, and reports which of
+    /// them can continue with it. Run it before a deployment, beside the process that owns the store. Nothing
+    /// is changed.
     ///
     /// ```
     /// use perennial::prelude::*;
@@ -171,7 +172,7 @@ impl RuntimeBuilder {
         self.preflight_with(|_| ()).await
     }
 
-    /// Like [`RuntimeBuilder::preflight`], and says after each instance how far it is.
+    /// Like [`RuntimeBuilder::preflight`], and calls `progress` after each instance.
     pub async fn preflight_with(
         self,
         mut progress: impl FnMut(PreflightProgress),
@@ -257,7 +258,7 @@ async fn check(
         Err(error) => return Ok(failed(&loaded.row, TurnFailure::from(error))),
     };
     let Some(started) = turns.first().and_then(Turn::started).cloned() else {
-        let reason = format!("{:?} does not begin with how it started", row.id);
+        let reason = format!("{:?} does not begin with a start event", row.id);
         return Ok(incompatible(&loaded.row, ErrorCode::CorruptHistory, None, None, reason.clone(), reason));
     };
     let Some(handler) = registry.handler(&started.name, &started.version) else {
@@ -274,8 +275,8 @@ async fn check(
     })
 }
 
-/// An execution that has not begun needs its code, at the version that it asks for if it does, and code that can read
-/// its input.
+/// Checks an execution that has not begun: its code must be registered, at the requested version if there is
+/// one, and must be able to decode the input.
 fn check_start(registry: &Registry, loaded: &LoadedInstance) -> Finding {
     let start = loaded.inbox.rows.iter().find_map(|message| match Message::decode(&message.body) {
         Ok(Message::Start(start)) => Some(start),
@@ -304,7 +305,7 @@ fn check_start(registry: &Registry, loaded: &LoadedInstance) -> Finding {
     }
 }
 
-/// Replays on a thread of its own, without a tokio context, as the runtime does.
+/// Replays on a separate thread, without a tokio context, as the runtime does.
 async fn replay(mut execution: Execution, turns: Vec<Turn>, deadline: Duration) -> Result<(), TurnFailure> {
     let interrupter: Interrupter = execution.interrupter();
     let done: Arc<AtomicU64> = Arc::default();

@@ -1,4 +1,4 @@
-//! What this node can run.
+//! The registered code of this node.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -28,10 +28,10 @@ pub(crate) struct Registry {
 
 /// The code of one version of an orchestration.
 struct Code {
-    /// As histories spell it.
+    /// As it was registered, which is the form that histories contain.
     version: String,
     handler: Arc<dyn OrchestrationHandler>,
-    /// What it declares to use.
+    /// Its `uses(…)` declarations.
     uses: Vec<Used>,
 }
 
@@ -109,8 +109,8 @@ impl Registry {
         }
     }
 
-    /// Checks that what is registered has what it declares to need. Everything that is missing is named at once.
-    /// `stands_in` tells which activities something else runs in the place of.
+    /// Checks that all declarations are met, and reports everything that is missing at once. `stands_in`
+    /// returns whether an activity is replaced by something else.
     pub(crate) fn check(&self, stands_in: &dyn Fn(&str) -> bool) -> Result<(), StartError> {
         let mut missing = Vec::new();
         for (name, versions) in &self.orchestrations {
@@ -141,7 +141,7 @@ impl Registry {
         if missing.is_empty() { Ok(()) } else { Err(StartError::MissingState { missing }) }
     }
 
-    /// Checks everything, and gives activities their state once, instead of with each attempt.
+    /// Runs all checks, and gives activities their state once instead of with each attempt.
     pub(crate) fn ready(mut self) -> Result<Registry, StartError> {
         self.check(&|_| false)?;
         for activity in self.activities.values_mut() {
@@ -151,7 +151,7 @@ impl Registry {
         Ok(self)
     }
 
-    /// Whether something is registered that an orchestration declares to use.
+    /// Whether an item that an orchestration declares is registered.
     fn has(&self, used: &Used) -> bool {
         match used.kind {
             UsedKind::Activity => self.has_activity(used.name),
@@ -164,7 +164,7 @@ impl Registry {
         self.activities.contains_key(name) || covering(&self.fallback_activities, name).next().is_some()
     }
 
-    /// Adds all that another one holds.
+    /// Adds all registrations of another one.
     pub(crate) fn merge(&mut self, other: Registry) -> Result<(), StartError> {
         for (name, versions) in other.orchestrations {
             for code in versions.into_values() {
@@ -198,7 +198,7 @@ impl Registry {
         )
     }
 
-    /// The orchestrations alone.
+    /// The orchestrations only.
     pub(crate) fn handlers(&self) -> Handlers {
         let mut handlers = Handlers::default();
         for (name, versions) in &self.orchestrations {
@@ -219,7 +219,7 @@ impl Registry {
         handlers
     }
 
-    /// The code of an activity, with the state that it declares.
+    /// The code of an activity, with its declared state.
     pub(crate) fn activity(&self, name: &str) -> Option<Arc<dyn ActivityHandler>> {
         match self.activities.get(name) {
             Some(own) => Some(self.state.given_to(Arc::clone(&own.handler), &own.state)),
@@ -227,19 +227,19 @@ impl Registry {
         }
     }
 
-    /// Which activities can run here.
+    /// The activities that can run here.
     pub(crate) fn served(&self, tags: &[String]) -> Served {
         let tags: BTreeSet<String> = tags.iter().cloned().collect();
         let prefixes = self.fallback_activities.keys().map(|pattern| pattern.prefix().to_owned());
         Served { names: self.activities.keys().cloned().collect(), tags, prefixes: prefixes.collect() }
     }
 
-    /// What a node says of itself to people and to other nodes.
+    /// The description of this node for people and other nodes.
     pub(super) fn node_info(&self, options: &RuntimeOptions) -> NodeInfo {
         let versions = |(name, versions): (String, &BTreeMap<Version, _>)| {
             versions.keys().map(|version| (name.clone(), version.to_string())).collect::<Vec<_>>()
         };
-        // Patterns are told apart by their stars.
+        // Patterns can be recognised by their stars.
         let named = self.orchestrations.iter().map(|(name, versions)| (name.clone(), versions));
         let fallbacks = self.fallback_orchestrations.iter();
         let fallbacks = fallbacks.map(|(pattern, versions)| (pattern.to_string(), versions));
@@ -263,13 +263,14 @@ impl Registry {
         self.versions(name).is_some()
     }
 
-    /// The code that new instances of a name get: its own, else that of the longest pattern that covers it.
+    /// The code for new instances of a name: its own, else that of the longest matching pattern.
     fn versions(&self, name: &str) -> Option<&BTreeMap<Version, Code>> {
         let own = self.orchestrations.get(name);
         own.or_else(|| covering(&self.fallback_orchestrations, name).next().map(|(_, versions)| versions))
     }
 
-    /// The code that a start gets: by policy, else the highest version by semver, and no pre-release if there is a release.
+    /// The code for a start: by policy, else the highest version by semver, preferring releases to
+    /// pre-releases.
     fn latest_code(&self, name: &str) -> Option<&Code> {
         if let Some(VersionPolicy::Exact(version)) = self.version_policies.get(name) {
             return self.code(name, version);
@@ -280,14 +281,16 @@ impl Registry {
     }
 
     fn code(&self, name: &str, version: &str) -> Option<&Code> {
-        // An instance that a pattern's code began stays with it when its name is registered at another version.
+        // An instance that began with a pattern's code keeps it when its name is registered at another
+        // version.
         let own = self.orchestrations.get(name).and_then(|versions| code_of(versions, version));
         own.or_else(|| {
             covering(&self.fallback_orchestrations, name).find_map(|(_, versions)| code_of(versions, version))
         })
     }
 
-    /// Whether the code that a start would get can read its input. Code that is not here is somebody else's to ask.
+    /// Whether the code that a start would use can decode its input. If the code is not registered here, the
+    /// node that has it checks.
     pub(crate) fn check_input(
         &self,
         name: &str,
@@ -316,7 +319,7 @@ impl HandlerSource for Registry {
     }
 }
 
-/// The machine's name, as far as it says so.
+/// The name of the machine, if it is known.
 fn host_name() -> String {
     let named = std::fs::read_to_string("/etc/hostname").ok().map(|name| name.trim().to_owned());
     named.or_else(|| std::env::var("HOSTNAME").ok()).unwrap_or_default()
@@ -338,7 +341,7 @@ fn add_version(
 }
 
 fn code_of<'a>(versions: &'a BTreeMap<Version, Code>, version: &str) -> Option<&'a Code> {
-    // Versions are few, and are nearly always spelled as they were registered.
+    // There are few versions, and they are nearly always written as they were registered.
     let code = versions.values().find(|code| code.version == version);
     code.or_else(|| versions.get(&Version::parse(version).ok()?))
 }
@@ -355,12 +358,12 @@ fn state_twice(name: &str) -> StartError {
     StartError::RegisteredTwice { what: format!("state of the type {name}") }
 }
 
-/// What covers a name, the longest pattern first.
+/// The entries that match a name, the longest pattern first.
 fn covering<'a, 'b, T>(
     fallbacks: &'a BTreeMap<NamePattern, T>,
     name: &'b str,
 ) -> impl Iterator<Item = (&'a NamePattern, &'a T)> + use<'a, 'b, T> {
-    // Of two patterns that cover a name, one is the beginning of the other: order is by length.
+    // If two patterns match a name, one is a prefix of the other, so the order is by length.
     fallbacks.iter().rev().filter(move |(pattern, _)| pattern.covers(name))
 }
 

@@ -13,7 +13,7 @@ use super::workers::run_attempt;
 use crate::activity::ActivityHandler;
 use crate::client::Client;
 
-/// One attempt, run as a node's workers run it: panics are failures, timeouts and heartbeats count.
+/// One attempt, run like on a node: panics are failures, timeouts and heartbeats apply.
 #[doc(hidden)]
 #[derive(Clone)]
 pub struct StandaloneAttempt {
@@ -25,10 +25,10 @@ pub struct StandaloneAttempt {
 }
 
 impl StandaloneAttempt {
-    /// How long a cancelled attempt may take to end by itself.
+    /// How long a cancelled attempt may take to end before it is dropped.
     const GRACE: Duration = Duration::from_secs(5);
 
-    /// An attempt that has not begun.
+    /// Creates an attempt that has not begun.
     pub fn new(
         handler: Arc<dyn ActivityHandler>,
         task: Arc<ActivityTask>,
@@ -57,17 +57,17 @@ impl StandaloneAttempt {
         .await
     }
 
-    /// What the attempt reported last.
+    /// The last reported details.
     pub fn details(&self) -> Option<Payload> {
         self.heartbeats.latest()
     }
 
-    /// Whether the attempt returned without a result, which somebody else brings.
+    /// Whether the attempt returned [`Later::Pending`](crate::Later::Pending).
     pub fn is_left_open(&self) -> bool {
         self.heartbeats.is_left_open()
     }
 
-    /// Tells the attempt that nobody waits for it.
+    /// Cancels the attempt.
     pub fn cancel(&self) {
         self.cancellation.cancel();
     }

@@ -1,4 +1,4 @@
-//! The Timekeeper: brings the time to the lane and the node when they want it.
+//! The Timekeeper: wakes the lane and the node at the times they requested.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, PoisonError, Weak};
@@ -10,17 +10,17 @@ use perennial_core::lane::Moment;
 use super::clock::LocalClock;
 use super::driver::{Driver, lock};
 
-/// A thread that waits for no time in particular wakes up this often.
+/// How often a thread without a requested time wakes up.
 const LONG_PAUSE: Duration = Duration::from_secs(3_600);
 
-/// Who wants the time.
+/// The component to wake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Waker {
     Lane,
     Node,
 }
 
-/// When each wants the time next, in microseconds of the steady clock; the maximum if not at all.
+/// The next requested times, in microseconds of the steady clock; the maximum if there is none.
 pub(super) struct Timekeeper {
     lane_us: AtomicU64,
     node_us: AtomicU64,
@@ -30,7 +30,7 @@ pub(super) struct Timekeeper {
 
 #[derive(Default)]
 struct State {
-    /// Somebody wants the time earlier than was known, or the clock was moved.
+    /// An earlier time was requested, or the clock was moved.
     looks_again: bool,
     stopped: bool,
 }
@@ -47,10 +47,10 @@ impl Default for Timekeeper {
 }
 
 impl Timekeeper {
-    /// One of them wants the time then, or no more. To be called under its lock, or of two threads the one with the
-    /// older wish could come last.
+    /// Sets or clears the requested time of one of them. Called under its lock; otherwise the older of two
+    /// requests could be stored last.
     pub(super) fn want(&self, waker: Waker, at: Option<Moment>) {
-        // Rounded up, or the time would be brought a fraction of a microsecond too early.
+        // Rounded up, since a wake-up a fraction of a microsecond early would have no effect.
         let at_us =
             at.map_or(u64::MAX, |at| u64::try_from(at.as_nanos().div_ceil(1_000)).unwrap_or(u64::MAX));
         let before_us = self.place(waker).swap(at_us, Ordering::AcqRel);
@@ -66,7 +66,7 @@ impl Timekeeper {
         }
     }
 
-    /// Looks at the clock and at the wishes again.
+    /// Checks the clock and the requested times again.
     pub(super) fn look(&self) {
         lock(&self.state).looks_again = true;
         self.changed.notify_one();
@@ -77,7 +77,7 @@ impl Timekeeper {
         self.changed.notify_one();
     }
 
-    /// Runs until stopped or until the driver is gone.
+    /// Runs until stopped or until the driver is dropped.
     pub(super) fn run(driver: Weak<Driver>) {
         let keep_time = move || {
             while let Some(driver) = driver.upgrade() {
@@ -96,7 +96,7 @@ impl Timekeeper {
         thread::Builder::new().name("perennial-time".to_owned()).spawn(keep_time).expect("a thread starts");
     }
 
-    /// Sleeps until somebody wants the time. Returns whether to go on.
+    /// Sleeps until a requested time. Returns whether to continue.
     fn sleep(&self, clock: &dyn LocalClock) -> bool {
         let mut state = lock(&self.state);
         let next_us = self.lane_us.load(Ordering::Acquire).min(self.node_us.load(Ordering::Acquire));

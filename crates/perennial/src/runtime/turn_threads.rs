@@ -1,9 +1,9 @@
-//! TurnThreads: run orchestration code, away from tokio, under a deadline.
+//! TurnThreads: run orchestration code on threads outside of tokio, under a deadline.
 //!
-//! A turn past its deadline is told to unwind at its next context call. One that makes none keeps its thread, which is
-//! written off and replaced; its instance is blocked and not tried again in this process. Long before that, a turn that
-//! takes its time while others wait has another thread stand in for its own, so that its neighbours do not wait for the
-//! deadline.
+//! A turn past its deadline unwinds at its next context call. A turn that makes no such call keeps its
+//! thread, which is written off and replaced; its instance is blocked and not retried in this process. Long
+//! before that, if other turns wait, a slow turn's thread gets a stand-in, so that the others do not wait for
+//! the deadline.
 
 use std::collections::VecDeque;
 use std::panic;
@@ -18,17 +18,17 @@ use perennial_core::{Execution, InstanceKey, Interrupter, ShardId};
 
 use super::driver::{Driver, Failure};
 
-/// How often running turns are looked at. While there is none, nobody looks.
+/// How often running turns are checked. Nothing is checked while there are none.
 const WATCH_INTERVAL: Duration = Duration::from_millis(100);
-/// A turn that takes longer than this, while others wait, does not keep them waiting.
+/// A turn that takes longer than this gets a stand-in if others wait.
 const SLOW_AFTER: Duration = Duration::from_millis(150);
 /// How long after its deadline a turn may take to unwind.
 const UNWIND_GRACE: Duration = Duration::from_secs(1);
 
-/// What runs on a turn thread.
+/// Work of a turn thread.
 pub(crate) enum TurnWork {
     Turn(Box<TurnTask>),
-    /// Executions that are gone from memory: their destructors are user code.
+    /// Executions that were evicted: their destructors are user code.
     Drop(Box<Execution>),
 }
 
@@ -36,7 +36,7 @@ pub(crate) enum TurnWork {
 pub(crate) struct TurnThreads {
     queue: Mutex<Queue>,
     ready: Condvar,
-    /// Wakes the watch.
+    /// Wakes the watch thread.
     watch: Condvar,
 }
 
@@ -44,16 +44,16 @@ pub(crate) struct TurnThreads {
 struct Queue {
     work: VecDeque<TurnWork>,
     idle: usize,
-    /// The watch sleeps until there is a turn to watch.
+    /// The watch thread sleeps until there is a turn.
     watch_sleeps: bool,
     stopped: bool,
     running: Vec<Arc<Seat>>,
     lost: usize,
-    /// How many threads stand in for others that take slow turns.
+    /// Number of threads that stand in for those with slow turns.
     stand_ins: usize,
 }
 
-/// Where a thread says what it is doing.
+/// The current work of a thread.
 #[derive(Default)]
 struct Seat {
     turn: Mutex<Option<RunningTurn>>,
@@ -64,11 +64,11 @@ struct RunningTurn {
     since: Instant,
     interrupter: Option<Interrupter>,
     written_off: bool,
-    /// Whether another thread takes turns in place of this one, which ends after its turn.
+    /// Whether another thread takes turns instead of this one, which ends after its turn.
     is_replaced: bool,
 }
 
-/// Names a turn that is being taken.
+/// Identifies a running turn.
 #[derive(Clone, Copy)]
 struct TurnName {
     shard: ShardId,
@@ -77,8 +77,8 @@ struct TurnName {
     number: u64,
 }
 
-/// Has the places of panics noted, before the process's own hook is called. Instances that one line of code blocks are
-/// grouped by it; a hook that the user sets later takes this one's place, and then they are grouped less finely.
+/// Installs a panic hook that notes the locations of panics and then calls the previous hook. Blocked
+/// instances are grouped by location; if the user sets another hook later, they are grouped less precisely.
 fn note_panics() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
@@ -106,7 +106,7 @@ impl TurnThreads {
         }
     }
 
-    /// Lets the threads finish what they do, and end.
+    /// Lets the threads finish their work and end.
     pub(crate) fn stop(&self) {
         self.lock().stopped = true;
         self.ready.notify_all();
@@ -157,7 +157,7 @@ impl TurnThreads {
         }
     }
 
-    /// Looks at the running turns once. Returns whether to go on.
+    /// Checks the running turns once. Returns whether to continue.
     fn watch(driver: &Weak<Driver>) -> bool {
         let Some(driver) = driver.upgrade() else { return false };
         driver.turn_threads.wait_to_watch();
@@ -182,8 +182,8 @@ impl TurnThreads {
         !driver.turn_threads.lock().stopped
     }
 
-    /// Starts a thread in place of one that takes a slow turn, if somebody waits for it. There are only so many: where
-    /// everything is slow, more threads help nobody.
+    /// Starts a stand-in for a thread with a slow turn, if others wait. The number is limited: if everything
+    /// is slow, more threads do not help.
     fn stand_in(driver: &Arc<Driver>, seat: &Seat) {
         let mut turn = seat.lock();
         let Some(running) = turn.as_mut().filter(|turn| turn.since.elapsed() > SLOW_AFTER) else { return };
@@ -200,14 +200,14 @@ impl TurnThreads {
         TurnThreads::spawn(driver);
     }
 
-    /// A thread that was replaced ends.
+    /// Ends a thread that was replaced.
     fn leave(&self, seat: &Arc<Seat>) {
         let mut queue = self.lock();
         queue.running.retain(|other| !Arc::ptr_eq(other, seat));
         queue.stand_ins -= 1;
     }
 
-    /// Waits until running turns are to be looked at: for as long as there is none, and a while.
+    /// Waits until there are running turns, then for one interval.
     fn wait_to_watch(&self) {
         let mut queue = self.lock();
         queue.watch_sleeps = queue.work.is_empty() && queue.idle == queue.running.len();
@@ -248,7 +248,7 @@ impl Seat {
     }
 }
 
-/// What has become of a thread while it ran something.
+/// The outcome of one piece of work for its thread.
 enum Ran {
     Wanted,
     Replaced,

@@ -1,7 +1,8 @@
-//! Workers: run attempts of activities on tokio, a bounded number at a time.
+//! Workers: run a limited number of attempts of activities on tokio.
 //!
-//! An attempt ends with a result, by one of its timeouts, or because nobody waits for it; then its token fires, and
-//! after a grace its future is dropped. When the node stops, what still runs is given back, to run in the next one.
+//! An attempt ends with a result, by one of its timeouts, or because it is cancelled; in the last two cases
+//! its cancellation token fires, and after a grace period its future is dropped. When the node stops,
+//! unfinished attempts are released and run again on the next node.
 
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -36,17 +37,17 @@ pub(crate) struct Workers {
     idle: tokio::sync::Notify,
     /// Whether this node has ever held a task.
     has_tasks: AtomicBool,
-    /// Fires when no more attempts are to begin.
+    /// Fires when no more attempts may begin.
     closing: CancellationToken,
-    /// Fires when the results of those that run no longer count: they are told to stop for the node's sake, and run
-    /// again in the next one.
+    /// Fires when the results of running attempts no longer count: they are cancelled because the node stops,
+    /// and run again on the next node.
     abandoned: CancellationToken,
 }
 
 /// The attempts that run or wait for a slot.
 ///
-/// An attempt that is told off may outlive its execution, and the next execution's activity has the same event, or the
-/// next attempt has begun before it cleared its place. So each has a number of its own.
+/// Each has a unique number: a cancelled attempt may outlive its execution, and the next execution's activity
+/// may have the same event, or the next attempt may begin before the first has cleared its place.
 #[derive(Default)]
 struct Running {
     attempts: BTreeMap<Place, Entry>,
@@ -55,15 +56,15 @@ struct Running {
 
 struct Entry {
     cancellation: CancellationToken,
-    /// Whether it is a task that this node holds, so that the node hears of its end and not a lane. It changes under the
-    /// lane's lock, and whoever wants to know looks under it.
+    /// Whether it is a task of this node, so that its end is reported to the node and not to a lane. Read and
+    /// changed under the lane's lock.
     is_task: bool,
 }
 
-/// Where an attempt stands among those that run.
+/// Identifies a running attempt.
 pub(super) type Place = (InstanceKey, u64, EventId, u64);
 
-/// An attempt that has a place, and begins.
+/// An attempt that has a place and may begin.
 pub(super) struct Admitted {
     place: Place,
     cancellation: CancellationToken,
@@ -84,12 +85,12 @@ impl Running {
     }
 }
 
-/// What came of an attempt.
+/// The outcome of an attempt.
 enum Ended {
     Result(Result<Payload, ActivityError>),
-    /// Its code ran for so long, and somebody else says what comes of it.
+    /// The code ran for this long and returned without a result, which is reported with the token.
     LeftOpen(Duration),
-    /// It never began, or was stopped for the node's sake.
+    /// It never began, or was stopped because the node stops.
     Released,
 }
 
@@ -107,8 +108,8 @@ impl Workers {
         }
     }
 
-    /// Gives the attempts among a lane's outputs their places, and hands over those that are tasks of the node from now
-    /// on. To be called under the lane's lock, so that whatever comes later finds them there.
+    /// Notes the places of the attempts among a lane's outputs, and marks those that are handed over to the
+    /// node. Called under the lane's lock, so that later outputs find them.
     pub(super) fn admit(&self, outputs: &[LaneOutput]) -> Vec<Admitted> {
         let concerns =
             |output: &LaneOutput| matches!(output, LaneOutput::RunActivity(_) | LaneOutput::HandOver(_));
@@ -130,14 +131,14 @@ impl Workers {
         admitted
     }
 
-    /// Whether an attempt is a task that this node holds.
+    /// Whether an attempt is a task of this node.
     pub(super) fn is_task(&self, place: Place) -> bool {
-        // Most nodes never hold any.
+        // Most nodes never have tasks.
         self.has_tasks.load(Ordering::Acquire)
             && self.lock().attempts.get(&place).is_some_and(|entry| entry.is_task)
     }
 
-    /// Runs attempts that a lane wants.
+    /// Runs the attempts that a lane requested.
     pub(super) fn run(driver: &Arc<Driver>, attempts: Vec<(Box<ActivityTask>, Admitted)>) {
         let mut runs: Vec<AttemptRun> = attempts
             .into_iter()
@@ -150,7 +151,7 @@ impl Workers {
             handle.spawn(Box::pin(last.run(driver)));
             return;
         }
-        // From outside of tokio's threads each spawn wakes one of them; from inside it is cheap.
+        // A spawn from outside of tokio's threads wakes one of them; from inside it is cheap.
         handle.spawn(async move {
             runs.into_iter().for_each(|run| drop(tokio::spawn(Box::pin(run.run(Arc::clone(&driver))))));
             Box::pin(last.run(driver)).await;
@@ -166,7 +167,7 @@ impl Workers {
         }
     }
 
-    /// An attempt with all it needs; nothing if it cannot run here.
+    /// Prepares an attempt; `None` if it cannot run here.
     fn prepare(driver: &Arc<Driver>, task: ActivityTask, admitted: Admitted) -> Option<AttemptRun> {
         let workers = &driver.workers;
         let handler = driver.registry.activity(&task.name).filter(|_| !workers.closing.is_cancelled());
@@ -182,24 +183,24 @@ impl Workers {
         Some(AttemptRun { task: Arc::new(task), handler, admitted, is_gated })
     }
 
-    /// How many more attempts could begin at once.
+    /// The number of free slots.
     pub(super) fn free(&self) -> usize {
         if self.closing.is_cancelled() { 0 } else { self.slots.available_permits() }
     }
 
-    /// Tells a running attempt that nobody waits for it.
+    /// Cancels a running attempt.
     pub(crate) fn cancel(&self, key: InstanceKey, execution: u64, event: EventId) {
         let tokens: Vec<CancellationToken> =
             self.lock().of(key, execution, event).map(|entry| entry.cancellation.clone()).collect();
         tokens.iter().for_each(CancellationToken::cancel);
     }
 
-    /// Begins no more attempts. What waits for a slot is given back and runs in the next node.
+    /// Lets no more attempts begin. Attempts that wait for a slot are released and run on the next node.
     pub(crate) fn stop_taking(&self) {
         self.closing.cancel();
     }
 
-    /// Tells all attempts to stop, for the node's sake and not for their instances': their results do not count.
+    /// Cancels all attempts because the node stops; their results do not count.
     pub(crate) fn abandon_all(&self) {
         self.closing.cancel();
         self.abandoned.cancel();
@@ -227,14 +228,14 @@ impl Workers {
         }
     }
 
-    /// A slot for an attempt, if there is one at once and it may begin.
+    /// A slot for an attempt, if one is free and the attempt may begin.
     fn try_slot(&self, driver: &Driver) -> Option<SemaphorePermit<'_>> {
         let slot = self.slots.try_acquire().ok()?;
         driver.may_act().then_some(slot)
     }
 
-    /// A slot for an attempt. One that is noted as begun does not wait: it was let through because there was a slot, and
-    /// what it waited for would count as its own time.
+    /// Waits for a slot. A gated attempt does not wait: it was granted because there was a slot, and waiting
+    /// would count as its own time.
     async fn slot(&self, driver: &Driver, is_gated: bool) -> Option<SemaphorePermit<'_>> {
         let slot = match is_gated {
             true => self.slots.try_acquire().ok(),
@@ -260,7 +261,8 @@ struct AttemptRun {
 }
 
 impl AttemptRun {
-    /// Runs it from now to its end. The future is large: it is spawned in a box, since tokio moves what it is given.
+    /// Runs the attempt to its end. The future is large, and tokio moves its argument, so it is spawned in a
+    /// box.
     async fn run(self, driver: Arc<Driver>) {
         let AttemptRun { task, handler, admitted: Admitted { place, cancellation }, is_gated } = self;
         let heartbeats = Arc::new(HeartbeatMonitor::new());
@@ -311,7 +313,7 @@ async fn attempt(
     let _slot = match workers.try_slot(driver).filter(|_| is_wanted) {
         Some(slot) => Some(slot),
         None => {
-            // In a box of its own: most attempts do not wait, and need not have room for it.
+            // Boxed separately: most attempts do not wait, and should not reserve space for it.
             let waiting = Box::pin(async {
                 tokio::select! {
                     biased;
@@ -339,7 +341,7 @@ async fn attempt(
     Ended::Result(result)
 }
 
-/// Runs the code of one attempt under its timeouts, from the moment that it has a slot.
+/// Runs the code of one attempt under its timeouts, from the moment it has a slot.
 #[allow(clippy::too_many_arguments, reason = "they are what an attempt consists of")]
 pub(super) async fn run_attempt(
     handler: &dyn ActivityHandler,
@@ -372,14 +374,14 @@ pub(super) async fn run_attempt(
     if let Poll::Ready(result) = std::future::poll_fn(|cx| Poll::Ready(run.poll_unpin(cx))).await {
         return settle(result);
     }
-    // In a box of its own: an attempt that ends at once needs no timers.
+    // Boxed separately: an attempt that ends at once needs no timers.
     Box::pin(async {
         let cancel_requested = async {
             cancellation.cancelled().await;
             tokio::time::sleep(grace).await;
         };
         let kind = tokio::select! {
-            // What is done is done, whatever else has happened meanwhile.
+            // A result has precedence over a timeout or cancel at the same time.
             biased;
             result = &mut run => return settle(result),
             () = cancel_requested => return Err(ActivityError::Cancelled),
@@ -387,7 +389,7 @@ pub(super) async fn run_attempt(
             () = sleep_until(attempt_until) => TimeoutKind::Attempt,
             () = heartbeats.watch(silence, write) => TimeoutKind::Heartbeat,
         };
-        // It is told, and has a moment to stop before another attempt runs beside it.
+        // The attempt is cancelled and has a moment to stop before another attempt runs beside it.
         cancellation.cancel();
         let _ = tokio::time::timeout(grace, run).await;
         Err(ActivityError::Timeout(kind))
@@ -395,18 +397,18 @@ pub(super) async fn run_attempt(
     .await
 }
 
-/// The task with what earlier attempts reported as they reported it.
+/// The task with the details as earlier attempts reported them.
 fn as_reported(task: &Arc<ActivityTask>) -> Arc<ActivityTask> {
     match &task.details {
         Some(details) if is_encoded(details) => {
-            // None of those begins whose details are still encoded.
+            // Attempts whose details are still encoded do not begin.
             Arc::new(ActivityTask { details: unquoted(details).ok(), ..(**task).clone() })
         }
         _ => Arc::clone(task),
     }
 }
 
-/// The span around the code of an attempt, so that whatever it logs carries the attempt's fields.
+/// The span around the code of an attempt, so that its log lines carry the attempt's fields.
 fn span(task: &ActivityTask) -> tracing::Span {
     tracing::info_span!(
         target: log::ACTIVITY,

@@ -1,7 +1,8 @@
-//! The arguments of a marked function, given by their names.
+//! Arguments of a marked function, given by name.
 //!
-//! Several arguments are recorded as a list, in the order of the function. People who write the input by hand, in a shell or
-//! over HTTP, can give an object with the names of the arguments instead; it is recorded as it was given.
+//! Several arguments are recorded as a list, in the order of the function. Where people write the input by
+//! hand, in a shell or over HTTP, they can pass an object with the names of the arguments instead; it is
+//! recorded as given.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -13,13 +14,13 @@ use serde::de::Error;
 
 use crate::activity::{ActivityContext, ActivityFutureBox, ActivityHandler};
 
-/// Code that takes several arguments as a list, or by their names.
+/// Code that takes several arguments as a list or by name.
 struct ByName<H: ?Sized> {
     names: &'static [&'static str],
     handler: Arc<H>,
 }
 
-/// The code of an orchestration that takes its arguments by their names, too.
+/// Wraps an orchestration so that it also takes its arguments by name.
 pub(super) fn orchestration(
     names: &'static [&'static str],
     handler: Arc<dyn OrchestrationHandler>,
@@ -27,7 +28,7 @@ pub(super) fn orchestration(
     if names.len() < 2 { handler } else { Arc::new(ByName { names, handler }) }
 }
 
-/// The code of an activity that takes its arguments by their names, too.
+/// Wraps an activity so that it also takes its arguments by name.
 pub(super) fn activity(
     names: &'static [&'static str],
     handler: Arc<dyn ActivityHandler>,
@@ -63,7 +64,7 @@ impl ActivityHandler for ByName<dyn ActivityHandler> {
     }
 }
 
-/// An object with exactly these names as a list in their order; anything else as it is.
+/// Converts an object with exactly these names into a list in their order; returns anything else unchanged.
 fn in_order(names: &[&str], input: Payload) -> Payload {
     if !input.as_json().starts_with('{') {
         return input;
@@ -76,7 +77,7 @@ fn in_order(names: &[&str], input: Payload) -> Payload {
     }
 }
 
-/// What is wrong with the names of an object, which the decoder of a list does not tell.
+/// Finds a missing or unknown name in an object. The decoder, which expects a list, does not report it.
 fn wrong_name(names: &'static [&'static str], input: &Payload) -> Option<serde_json::Error> {
     let fields = input.decode::<BTreeMap<String, Payload>>().ok()?;
     let missing = names.iter().find(|name| !fields.contains_key(**name));

@@ -1,4 +1,4 @@
-//! What a marked function returns.
+//! Marked functions: their metadata, and the future that they return.
 
 use std::fmt;
 use std::future::Future;
@@ -14,13 +14,13 @@ use serde::de::DeserializeOwned;
 use super::uses::Used;
 use crate::shared_state::StateType;
 
-/// What an `#[activity]` is.
+/// The metadata of a function marked with `#[activity]`.
 pub trait ActivityMeta: 'static {
-    /// The name that it is registered under.
+    /// The name under which it is registered.
     const NAME: &'static str;
     /// The names of its arguments after the context.
     const ARGUMENTS: &'static [&'static str] = &[];
-    /// How it is run where nothing else is said.
+    /// The options that apply unless the caller overrides them.
     fn options() -> ActivityOptions;
     /// The types of the state that it reads.
     fn state() -> Vec<StateType> {
@@ -28,21 +28,21 @@ pub trait ActivityMeta: 'static {
     }
 }
 
-/// What an `#[orchestration]` is.
+/// The metadata of a function marked with `#[orchestration]`.
 pub trait OrchestrationMeta: 'static {
-    /// The name that it is registered under.
+    /// The name under which it is registered.
     const NAME: &'static str;
-    /// Its version.
+    /// The version under which it is registered.
     const VERSION: &'static str;
     /// The names of its arguments after the context.
     const ARGUMENTS: &'static [&'static str] = &[];
-    /// What it declares to use.
+    /// The activities and orchestrations that it declares in `uses(…)`.
     fn uses() -> Vec<Used> {
         Vec::new()
     }
 }
 
-/// The future of a marked function. Awaiting it runs the function, as a unit test does.
+/// The future of a marked function. Awaiting it runs the function directly, which is useful in unit tests.
 #[must_use = "futures do nothing unless awaited"]
 pub struct Call<M, F> {
     future: Pin<Box<F>>,
@@ -55,7 +55,7 @@ impl<M, F> Call<M, F> {
         Call { future: Box::pin(future), meta: PhantomData }
     }
 
-    /// The future alone.
+    /// Unwraps the future.
     pub fn into_future(self) -> Pin<Box<F>> {
         self.future
     }
@@ -75,27 +75,27 @@ impl<M, F> fmt::Debug for Call<M, F> {
     }
 }
 
-/// What can be written into a history and read back.
+/// Types that can be written into a history and read back.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be written into a history",
     label = "not serialisable",
     note = "derive `serde::Serialize` and `serde::Deserialize` for it",
-    note = "for an activity's error that is not yours, `#[activity(error = \"message\")]` keeps its words"
+    note = "for an error type of another crate, `#[activity(error = \"message\")]` records its message"
 )]
 pub trait Recordable: Serialize + DeserializeOwned {}
 
 #[diagnostic::do_not_recommend]
 impl<T: Serialize + DeserializeOwned> Recordable for T {}
 
-/// What a marked function returns: a [`Result`], under whatever name.
+/// The return type of a marked function: a [`Result`], or an alias of one.
 #[diagnostic::on_unimplemented(
-    message = "orchestrations and activities return a `Result<T, E>`, so that failing is a value like any other",
+    message = "orchestrations and activities must return a `Result<T, E>`",
     label = "not a `Result`"
 )]
 pub trait Returned {
-    /// What it returns when all is well.
+    /// The type of a success.
     type Output;
-    /// What it returns when it fails.
+    /// The type of a failure.
     type Error;
 }
 
@@ -104,7 +104,7 @@ impl<T, E> Returned for Result<T, E> {
     type Error = E;
 }
 
-/// Compiles if a type can be carried.
+/// Compiles if the type is [`Recordable`].
 #[doc(hidden)]
 pub fn assert_recordable<T: Recordable>() {}
 
@@ -113,7 +113,7 @@ pub fn assert_recordable<T: Recordable>() {}
 pub async fn blocking<T: Send + 'static, E: Send + 'static>(
     f: impl FnOnce() -> Result<T, E> + Send + 'static,
 ) -> Result<T, E> {
-    // The thread is another one: what the code logs there belongs to the same attempt.
+    // The code runs on another thread; its log lines belong to the span of the attempt.
     let span = tracing::Span::current();
     match tokio::task::spawn_blocking(move || span.in_scope(f)).await {
         Ok(result) => result,
@@ -124,10 +124,10 @@ pub async fn blocking<T: Send + 'static, E: Send + 'static>(
     }
 }
 
-/// What is passed by name as JSON: a payload, a value, nothing, or the arguments of a function as a tuple. What comes back
-/// is a payload, too.
+/// Inputs that calls by name accept as JSON: a payload, a value, nothing, or the arguments of a function as a
+/// tuple. Such calls also return a payload.
 pub trait PayloadInput {
-    /// What is passed, as it is recorded.
+    /// Converts the input into the payload that is recorded.
     fn into_payload(self) -> Result<Payload, serde_json::Error>;
 }
 

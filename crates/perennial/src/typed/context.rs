@@ -1,4 +1,4 @@
-//! What typed orchestration code calls.
+//! The context of typed orchestration code: calls with typed payloads.
 
 use std::fmt;
 
@@ -23,7 +23,7 @@ impl OrchestrationContext {
         OrchestrationContext(ctx)
     }
 
-    /// What has no types.
+    /// The untyped context.
     pub(super) fn core(&self) -> &perennial_core::OrchestrationContext {
         &self.0
     }
@@ -65,23 +65,24 @@ impl OrchestrationContext {
         future.read_by(T::read)
     }
 
-    /// Waits for an external event. Events that came before the wait are kept for it.
+    /// Waits for an external event. Events that arrive before the wait are kept for it.
     ///
-    /// By name, what came with it is text; [`ExternalEvent::<Payload>::named`](super::ExternalEvent::named) gives it as it is.
+    /// For an event given by name, the content is returned as text;
+    /// [`ExternalEvent::<Payload>::named`](super::ExternalEvent::named) returns it unchanged.
     #[track_caller]
     pub fn schedule_wait<T: EventTarget>(&self, event: T) -> WaitFuture<T::Content> {
         self.0.schedule_wait(event.name()).read_by(T::read)
     }
 
-    /// Takes the oldest event of a name that nobody has read, if one is there, without waiting. Events that an open wait
-    /// holds are not taken.
+    /// Takes the oldest unread event of a name, if there is one, without waiting. Events that are reserved
+    /// for an open wait are not taken.
     ///
     /// ```
     /// use perennial::prelude::*;
     ///
     /// const ITEM: ExternalEvent<u32> = ExternalEvent::named("item");
     ///
-    /// /// Waits for an item, and takes those that have come meanwhile with it.
+    /// /// Waits for an item, then takes all items that have arrived in the meantime.
     /// #[orchestration]
     /// async fn batch(ctx: OrchestrationContext) -> Result<u32, String> {
     ///     let mut sum = ctx.schedule_wait(ITEM).await;
@@ -97,12 +98,12 @@ impl OrchestrationContext {
         self.0.try_receive_by(event.name(), T::read)
     }
 
-    /// How many events of a name are there that nobody has read and no open wait holds.
+    /// The number of unread events of a name that are not reserved for an open wait.
     pub fn unread<T: EventTarget>(&self, event: T) -> usize {
         self.0.unread(event.name())
     }
 
-    /// The events of a name as a stream that never ends, those that came before included.
+    /// The events of a name as a stream that never ends, including events that arrived before.
     ///
     /// ```
     /// use perennial::prelude::*;
@@ -145,7 +146,7 @@ impl OrchestrationContext {
         self.0.schedule_sub_orchestration(orchestration.name(), input).read_by(T::read)
     }
 
-    /// Runs a sub-orchestration under an id of the caller's choice.
+    /// Runs a sub-orchestration under the given id.
     #[track_caller]
     pub fn schedule_sub_orchestration_with_id<T, I, K>(
         &self,
@@ -175,7 +176,7 @@ impl OrchestrationContext {
         self.0.schedule_sub_orchestration_versioned(orchestration.name(), version, input).read_by(T::read)
     }
 
-    /// Runs a sub-orchestration at an exact version, under an id of the caller's choice.
+    /// Runs a sub-orchestration at an exact version, under the given id.
     #[track_caller]
     pub fn schedule_sub_orchestration_with_id_versioned<T, I, K>(
         &self,
@@ -192,7 +193,7 @@ impl OrchestrationContext {
         self.0.schedule_sub_orchestration_with_id_versioned(name, version, instance, input).read_by(T::read)
     }
 
-    /// Starts an orchestration that is nobody's child. [`Sent::delivered`] tells whether its id was free.
+    /// Starts an orchestration without a parent. [`Sent::delivered`] returns whether its id was free.
     #[track_caller]
     pub fn schedule_orchestration<T, I, K>(
         &self,
@@ -207,7 +208,7 @@ impl OrchestrationContext {
         self.0.schedule_orchestration(orchestration.name(), instance, input)
     }
 
-    /// Starts an orchestration that is nobody's child, at an exact version.
+    /// Starts an orchestration without a parent, at an exact version.
     #[track_caller]
     pub fn schedule_orchestration_versioned<T, I, K>(
         &self,
@@ -223,7 +224,8 @@ impl OrchestrationContext {
         self.0.schedule_orchestration_versioned(orchestration.name(), version, instance, input)
     }
 
-    /// Raises an event at another instance. Nothing waits for it, unless the code asks what became of it:
+    /// Raises an event at another instance. The call does not wait; use [`Sent::delivered`] to learn the
+    /// outcome:
     ///
     /// ```
     /// use perennial::prelude::*;
@@ -247,8 +249,8 @@ impl OrchestrationContext {
         self.0.raise_event(instance, event.name(), content)
     }
 
-    /// Ends the instance as cancelled, with what it leaves behind: for code that took cancellation over and has cleaned
-    /// up. The reason is that of the cancel request. Await the result: it never comes.
+    /// Ends the instance as cancelled, with an output: for code that handles cancellation itself and has
+    /// cleaned up. The reason is that of the cancel request. Await the returned future; it never resolves.
     ///
     /// ```
     /// use perennial::prelude::*;
@@ -281,16 +283,18 @@ impl OrchestrationContext {
         self.0.end_cancelled(output)
     }
 
-    /// Ends this execution and lets the instance go on in a next one with this input, at the version that a start without
-    /// one gets: the latest, unless [`Registrations::version_policy`](crate::Registrations::version_policy) says otherwise.
-    /// Await the result: it never comes.
+    /// Ends this execution and continues the instance in a new one with this input. The version is the one
+    /// that a start without a version gets: the latest, unless
+    /// [`Registrations::version_policy`](crate::Registrations::version_policy) is set. Await the returned
+    /// future; it never resolves.
     #[track_caller]
     pub fn continue_as_new<R>(&self, input: impl Serialize) -> ContinueAsNewFuture<R> {
         let input = self.0.encode("the input of the next execution", &input);
         self.0.continue_as_new(input)
     }
 
-    /// Like [`continue_as_new`](Self::continue_as_new), at an exact version. `ctx.info().version` is that of this execution.
+    /// Like [`continue_as_new`](Self::continue_as_new), at an exact version. `ctx.info().version` is the
+    /// version of this execution.
     #[track_caller]
     pub fn continue_as_new_versioned<R>(
         &self,
@@ -301,22 +305,22 @@ impl OrchestrationContext {
         self.0.continue_as_new_versioned(version, input)
     }
 
-    /// Publishes what the orchestration is doing; the instance's status shows it.
+    /// Publishes a custom status, which clients see in the status of the instance.
     #[track_caller]
     pub fn set_status(&self, status: impl Serialize) {
         let status = self.0.encode("the status", &status);
         self.0.set_status(status);
     }
 
-    /// Gives the instance a value that it can be found by.
+    /// Sets a searchable attribute of the instance.
     #[track_caller]
     pub fn set_attribute(&self, name: impl Into<String>, value: impl Serialize) {
         let value = self.0.encode("the attribute", &value);
         self.0.upsert_attributes([(name.into(), value)]);
     }
 
-    /// The status that this instance published last, in this execution or in one before it. One of another type fails the
-    /// turn.
+    /// The last status that this instance published, in this execution or an earlier one. A value of another
+    /// type fails the turn.
     ///
     /// ```
     /// use perennial::prelude::*;
@@ -338,8 +342,8 @@ impl OrchestrationContext {
         self.0.published().map(|status| self.decoded("the published status", status))
     }
 
-    /// A searchable value of this instance: as it was started with, or as the code has set it since. One of another type
-    /// fails the turn. All of them are [`attributes`](Self::attributes).
+    /// The current value of a searchable attribute of this instance. A value of another type fails the turn.
+    /// See also [`attributes`](Self::attributes).
     pub fn attribute<T: DeserializeOwned>(&self, name: &str) -> Option<T> {
         let value = self.0.attributes().remove(name);
         value.map(|value| self.decoded(&format!("the attribute {name:?}"), value))

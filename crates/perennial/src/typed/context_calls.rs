@@ -1,4 +1,4 @@
-//! The calls of the context that carry no typed payloads: time, timers, units, combinators, state, cancellation.
+//! Calls of the context without typed payloads: time, timers, units, combinators, state, cancellation.
 
 use std::fmt::Display;
 use std::future::Future;
@@ -20,8 +20,8 @@ impl OrchestrationContext {
         self.core().info()
     }
 
-    /// Whether recorded turns are being replayed. Use it to keep quiet, for example in a log; a decision that depends on it
-    /// is nondeterministic.
+    /// Whether recorded turns are being replayed. Use it to suppress output such as logs; a decision that
+    /// depends on it is nondeterministic.
     pub fn is_replaying(&self) -> bool {
         self.core().is_replaying()
     }
@@ -36,7 +36,7 @@ impl OrchestrationContext {
         self.core().now()
     }
 
-    /// The time of this turn, as an event of its own in the history.
+    /// The time of this turn, recorded as its own event in the history.
     #[track_caller]
     pub fn utc_now(&self) -> SystemCallFuture<Timestamp> {
         self.core().utc_now()
@@ -52,7 +52,7 @@ impl OrchestrationContext {
         self.core().uuid4()
     }
 
-    /// A random UUID, as an event of its own in the history.
+    /// A random UUID, recorded as its own event in the history.
     #[track_caller]
     pub fn new_guid(&self) -> SystemCallFuture<String> {
         self.core().new_guid()
@@ -69,8 +69,8 @@ impl OrchestrationContext {
         self.core().side_effect(name, f)
     }
 
-    /// Whether this execution takes the changed path of a patch. Live code gets `true`, which is recorded; the first answer
-    /// for an id holds for the rest of the execution.
+    /// Whether this execution takes the changed path of a patch. Live code gets `true`, which is recorded;
+    /// the first result for an id is valid for the rest of the execution.
     #[track_caller]
     pub fn patched(&self, id: &str) -> bool {
         self.core().patched(id)
@@ -85,13 +85,13 @@ impl OrchestrationContext {
         self.core().upsert_attributes(attributes);
     }
 
-    /// The searchable attributes of the instance: those it was started with, with what the code has changed since.
+    /// The current searchable attributes of the instance: those of its start, with the changes made since.
     pub fn attributes(&self) -> Attributes {
         self.core().attributes()
     }
 
-    /// Whether there are events that the code has not read, or events and updates whose handler has not begun. Those are
-    /// what continue-as-new carries over and what an end leaves unread.
+    /// Whether there are unread events, or events and updates whose handler has not begun. Continue-as-new
+    /// carries them over; at the end of the instance they stay unread.
     pub fn has_unread(&self) -> bool {
         self.core().has_unread()
     }
@@ -114,7 +114,7 @@ impl OrchestrationContext {
         self.core().join(futures)
     }
 
-    /// Waits for all futures, or for the first error; the others are then dropped, hence cancelled.
+    /// Waits for all futures, or for the first error; the others are then dropped, which cancels them.
     pub fn try_join<F, T, E>(&self, futures: impl IntoIterator<Item = F>) -> TryJoin<F, T>
     where
         F: Future<Output = Result<T, E>>,
@@ -160,11 +160,12 @@ impl OrchestrationContext {
         self.core().select3(a, b, c)
     }
 
-    /// Waits for the first of many futures, and says which it was.
+    /// Waits for the first of many futures and returns its index and output.
     ///
-    /// Pass `&mut futures` to keep the losers. For each result, a loop over what is left looks at few of its activities,
-    /// timers, events and sub-orchestrations, as long as no other unit waits for such operations and none is unpolled;
-    /// otherwise it looks at all of them. [`completions`](Self::completions) has no such condition.
+    /// Pass `&mut futures` to keep the losers. In a loop over the remaining futures, each result examines only a
+    /// few of the activities, timers, events and sub-orchestrations, as long as no other unit waits for such
+    /// operations and all of them have been polled; otherwise it examines all of them.
+    /// [`completions`](Self::completions) has no such condition.
     pub fn select<L: Operands>(&self, operands: L) -> Select<L> {
         self.core().select(operands)
     }
@@ -174,7 +175,7 @@ impl OrchestrationContext {
         self.core().race(operands)
     }
 
-    /// Takes the results of many futures one after another, as they come.
+    /// Returns the results of many futures one after another, in the order of completion.
     ///
     /// ```
     /// # use perennial::prelude::*;
@@ -193,7 +194,7 @@ impl OrchestrationContext {
         self.core().completions(operands)
     }
 
-    /// Runs branches side by side, each as a unit of its own. Results come in branch order.
+    /// Runs branches concurrently, each in its own unit. Results come in branch order.
     pub fn parallel<F>(&self, branches: impl IntoIterator<Item = F>) -> Branches<F::Output>
     where
         F: Future + Send + 'static,
@@ -202,7 +203,7 @@ impl OrchestrationContext {
         self.core().parallel(branches)
     }
 
-    /// Runs a future as a unit of its own.
+    /// Runs a future in its own unit.
     pub fn spawn<F>(&self, future: F) -> UnitHandle<F::Output>
     where
         F: Future + Send + 'static,
@@ -211,7 +212,8 @@ impl OrchestrationContext {
         self.core().spawn(future)
     }
 
-    /// Runs a future as a unit that goes on when the shield is dropped, so that nothing in it is cancelled.
+    /// Runs a future in its own unit, which continues if the shield is dropped, so that nothing in it is
+    /// cancelled.
     pub fn shield<F>(&self, future: F) -> Shield<F::Output>
     where
         F: Future + Send + 'static,
@@ -220,9 +222,9 @@ impl OrchestrationContext {
         self.core().shield(future)
     }
 
-    /// Runs a future as a unit that goes on when the shield is dropped, and that a cancel request does not end either: if
-    /// the code left cancellation to the engine, everything else is dropped, and the instance ends as cancelled when
-    /// all such units have finished, within the grace.
+    /// Runs a future in its own unit, which continues if the shield is dropped and is not ended by a cancel
+    /// request. If the engine handles the cancellation, everything else is dropped, and the instance ends as
+    /// cancelled when all such units have finished, within the grace period.
     pub fn uncancellable<F>(&self, future: F) -> Shield<F::Output>
     where
         F: Future + Send + 'static,
@@ -245,8 +247,9 @@ impl OrchestrationContext {
         self.core().wait_until(state, condition)
     }
 
-    /// Takes cancellation over, for good: resolves with the reason when it is requested, and the code decides how it ends,
-    /// for instance with [`end_cancelled`](Self::end_cancelled).
+    /// Takes over the handling of cancellation, permanently. The future resolves with the reason when
+    /// cancellation is requested, and the code decides how it ends, for example with
+    /// [`end_cancelled`](Self::end_cancelled).
     pub fn cancelled(&self) -> Cancelled {
         self.core().cancelled()
     }
@@ -256,13 +259,13 @@ impl OrchestrationContext {
         self.core().is_cancelled()
     }
 
-    /// Why cancellation was requested, if it was and the code has been told.
+    /// The reason of the cancel request, once it has been delivered to the code.
     pub fn cancel_reason(&self) -> Option<String> {
         self.core().cancel_reason()
     }
 
-    /// Takes cancellation over, for good: a cancel request then starts this handler in a unit of its own, and the code
-    /// decides how it ends.
+    /// Takes over the handling of cancellation, permanently. A cancel request starts this handler in its own
+    /// unit, and the code decides how it ends.
     pub fn on_cancel<F, Fut>(&self, handler: F)
     where
         F: FnOnce() -> Fut + Send + 'static,
@@ -271,12 +274,13 @@ impl OrchestrationContext {
         self.core().on_cancel(handler);
     }
 
-    /// Resolves when no handler is at work, other than the one that asks.
+    /// Resolves when no handler is running, except the calling one.
     pub fn handlers_idle(&self) -> HandlersIdle {
         self.core().handlers_idle()
     }
 
-    /// Requests the cancellation of another instance. One that has ended or does not exist is left alone.
+    /// Requests the cancellation of another instance. The request has no effect if that instance has ended or
+    /// does not exist.
     #[track_caller]
     pub fn cancel_orchestration(&self, instance: impl Into<String>, reason: impl Into<String>) -> Sent {
         self.core().cancel_orchestration(instance, reason)
@@ -284,9 +288,10 @@ impl OrchestrationContext {
 
     /// Logs at level ERROR, under the target of the module that the orchestration is defined in.
     ///
-    /// The line has the fields `instance` and `execution`, and the file and line of the caller. It is written while the turn
-    /// runs, and not when the turn is replayed. A turn whose commit fails is taken again, and so are turns that fail: in those
-    /// cases the line appears once per try. A line in the log does not prove that the turn was recorded.
+    /// The line has the fields `instance` and `execution`, and the file and line of the caller. It is written
+    /// while the turn runs, but not when the turn is replayed. If the turn fails, or its commit fails, the
+    /// turn runs again and the line is written again. A line in the log does not prove that the turn was
+    /// recorded.
     #[track_caller]
     pub fn trace_error(&self, message: impl Display) {
         self.core().trace_error(message);

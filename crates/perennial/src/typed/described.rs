@@ -1,4 +1,4 @@
-//! Things known by their name and types, without their code at hand.
+//! Activities, orchestrations, queries and updates identified by name and types.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -15,12 +15,12 @@ macro_rules! described {
         }
 
         impl<$($type),*> $name<$($type),*> {
-            /// What has this name.
+            /// Refers to the given name.
             pub const fn named(name: &'static str) -> Self {
                 $name { name, types: PhantomData }
             }
 
-            /// The name.
+            /// The name of the target.
             pub const fn name(&self) -> &'static str {
                 self.name
             }
@@ -43,7 +43,7 @@ macro_rules! described {
 }
 
 described! {
-    /// An activity known by its name and types.
+    /// An activity, identified by its name and types.
     ///
     /// ```
     /// use perennial::Activity;
@@ -53,7 +53,7 @@ described! {
     /// ```
     Activity<I, O, E = String> as fn(I) -> Result<O, E>;
 
-    /// An orchestration known by its name and types.
+    /// An orchestration, identified by its name and types.
     ///
     /// ```
     /// use perennial::Orchestration;
@@ -63,7 +63,7 @@ described! {
     /// ```
     Orchestration<I, O, E = String> as fn(I) -> Result<O, E>;
 
-    /// A query known by its name and types: what is asked with, and what is answered.
+    /// A query, identified by its name and types: input and answer.
     ///
     /// ```
     /// use perennial::prelude::*;
@@ -89,7 +89,7 @@ described! {
     /// ```
     Query<I, O> as fn(I) -> O;
 
-    /// An update known by its name and types: what it takes, what it answers, and its error.
+    /// An update, identified by its name and types: input, answer and error.
     ///
     /// ```
     /// use perennial::prelude::*;

@@ -1,4 +1,4 @@
-//! Errors that come back as themselves.
+//! Errors that keep the type of the code's own error.
 
 use std::any::Any;
 use std::fmt;
@@ -7,32 +7,32 @@ use perennial_core::{NotOfType, Payload};
 
 use crate::error::{ClientError, Error};
 
-/// Why an update gave no answer.
+/// Why an update returned no answer.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum UpdateError<E = Payload> {
-    /// It was accepted, and its handler returned this error.
+    /// The update was accepted, and its handler returned an error.
     Failed {
-        /// The instance.
+        /// The id of the instance.
         id: String,
-        /// The error.
+        /// The error that the handler returned.
         error: E,
     },
-    /// It was refused, and left no trace.
+    /// The update was refused. Nothing was recorded.
     Refused {
-        /// The instance.
+        /// The id of the instance.
         id: String,
-        /// Why.
+        /// The reason of the refusal, as text.
         reason: String,
-        /// What the code said, if it was the code that refused.
+        /// The error of the validator, if it was the code that refused.
         error: Option<E>,
     },
-    /// The instance could not be asked, or what it answered could not be read.
+    /// The request failed, or the answer could not be decoded.
     Client(ClientError),
 }
 
 impl<E> UpdateError<E> {
-    /// The error with the types of the update.
+    /// Decodes the error with the types of the update.
     pub(crate) fn read(
         error: ClientError,
         read_error: fn(Payload) -> Result<E, NotOfType>,
@@ -42,7 +42,7 @@ impl<E> UpdateError<E> {
                 Ok(error) => UpdateError::Failed { id, error },
                 Err(problem) => UpdateError::Client(ClientError::unreadable(&id, &problem)),
             },
-            // What the code cannot read it refuses in words, whatever its own error is.
+            // An input that cannot be decoded is refused with text, whatever the update's error type is.
             ClientError::Refused { id, reason, error } => {
                 UpdateError::Refused { id, reason, error: error.and_then(|error| read_error(error).ok()) }
             }
@@ -56,7 +56,7 @@ impl<E: fmt::Display> fmt::Display for UpdateError<E> {
         match self {
             UpdateError::Failed { id, error } => {
                 let prefix = self.code().prefix();
-                write!(f, "{prefix}: instance {id:?} accepted it, and its handler returned: {error}")
+                write!(f, "{prefix}: instance {id:?} accepted the update, and its handler returned: {error}")
             }
             UpdateError::Refused { id, error: Some(error), .. } => {
                 write!(f, "{}: instance {id:?}: {error}", self.code().prefix())
@@ -77,7 +77,7 @@ impl<E> From<ClientError> for UpdateError<E> {
     }
 }
 
-/// The update's own error is kept in its words; one that is a payload, as it is.
+/// Keeps the text of the update's error, or the error itself if it is a payload.
 impl<E: fmt::Display + 'static> From<UpdateError<E>> for Error {
     fn from(error: UpdateError<E>) -> Error {
         Error::Client(match error {
@@ -90,13 +90,13 @@ impl<E: fmt::Display + 'static> From<UpdateError<E>> for Error {
     }
 }
 
-/// Somebody's own error where its type is not known any more.
+/// An error of an unknown type as a payload: its text, or the payload that it is.
 pub(super) fn words<E: fmt::Display + 'static>(error: &E) -> Payload {
     let payload = (error as &dyn Any).downcast_ref::<Payload>();
     payload.cloned().unwrap_or_else(|| Payload::from(error.to_string()))
 }
 
-/// An outcome as calls by name get it.
+/// Converts an outcome for calls by name.
 pub(super) fn text<F>(
     outcome: Result<Payload, F>,
     words: impl FnOnce(F) -> String,

@@ -1,4 +1,4 @@
-//! What stands for an external event.
+//! Ways to refer to an external event.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -8,7 +8,7 @@ use perennial_core::{NotOfType, Payload};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// An external event known by its name and type.
+/// An external event, identified by its name and the type of its content.
 ///
 /// ```
 /// use perennial::ExternalEvent;
@@ -16,7 +16,7 @@ use serde::de::DeserializeOwned;
 /// const APPROVED: ExternalEvent<bool> = ExternalEvent::named("approved");
 /// assert_eq!(APPROVED.name(), "approved");
 ///
-/// // A name that is made at run time.
+/// // A name that is computed at run time.
 /// let approved_by = ExternalEvent::<bool>::new(format!("approved by {}", "Ada"));
 /// assert_eq!(approved_by.name(), "approved by Ada");
 /// ```
@@ -26,18 +26,18 @@ pub struct ExternalEvent<T> {
 }
 
 impl<T> ExternalEvent<T> {
-    /// The event with a name that the code knows, for constants.
+    /// Creates an event with a constant name.
     pub const fn named(name: &'static str) -> ExternalEvent<T> {
         ExternalEvent { name: Cow::Borrowed(name), types: PhantomData }
     }
 
-    /// The event with a name that is made at run time. In an orchestration it has to be made from its input and results,
-    /// so that a replay makes the same.
+    /// Creates an event with a name computed at run time. In an orchestration, compute the name from the
+    /// input and from results, so that a replay computes the same name.
     pub fn new(name: impl Into<String>) -> ExternalEvent<T> {
         ExternalEvent { name: Cow::Owned(name.into()), types: PhantomData }
     }
 
-    /// The name.
+    /// The name of the event.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -55,15 +55,15 @@ impl<T> fmt::Debug for ExternalEvent<T> {
     }
 }
 
-/// Something that stands for an event: an [`ExternalEvent`], or a name (then what comes with it is text).
+/// Refers to an event: an [`ExternalEvent`], or a name (the content is then text).
 pub trait EventTarget {
-    /// What comes with it.
+    /// The type of the content.
     type Content;
 
-    /// The event's name.
+    /// The name of the event.
     fn name(&self) -> Cow<'_, str>;
 
-    /// What came with it, of what is recorded.
+    /// Decodes the recorded content.
     fn read(payload: Payload) -> Result<Self::Content, NotOfType>;
 }
 
@@ -91,9 +91,9 @@ impl<T: DeserializeOwned> EventTarget for &ExternalEvent<T> {
     }
 }
 
-/// An event together with what may be sent with it.
+/// Values that can be sent with an event.
 pub trait EventContent<T>: EventTarget {
-    /// What is sent, as it is recorded.
+    /// Encodes the content as it is recorded.
     fn encode(content: T) -> Result<Payload, serde_json::Error>;
 }
 

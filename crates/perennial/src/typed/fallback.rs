@@ -1,4 +1,4 @@
-//! Code for names that are not registered one by one.
+//! Code for names that match a pattern.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use super::context::OrchestrationContext;
 use super::register::{Boxed, TypedOrchestration, bad_input, decode, log_target, on_payloads};
 use crate::activity::{ActivityContext, ActivityFutureBox, ActivityHandler};
 
-/// The code of a fallback activity, which is also given the name that was scheduled.
+/// The code of a fallback activity, which also gets the scheduled name.
 pub(crate) fn activity<F, Fut, I, O, E>(code: F) -> Arc<dyn ActivityHandler>
 where
     F: Fn(ActivityContext, String, I) -> Fut + Send + Sync + 'static,
@@ -29,7 +29,7 @@ where
     })
 }
 
-/// The code of a fallback orchestration, which is also given the name that was started.
+/// The code of a fallback orchestration, which also gets the started name.
 pub(crate) fn orchestration<F, Fut, I, O, E>(code: F) -> Arc<dyn OrchestrationHandler>
 where
     F: Fn(OrchestrationContext, String, I) -> Fut + Send + Sync + 'static,

@@ -1,7 +1,8 @@
-//! Handlers of events, queries and updates, and what they share.
+//! Handlers of events, queries and updates.
 //!
-//! Each handler is installed with something that it shares with the rest of the code, mostly a
-//! [`State`](perennial_core::State): the library clones it for every call, so that no handler has to.
+//! Each handler is installed with a value that it shares with the rest of the code, usually a
+//! [`State`](perennial_core::State). The library clones the value for every call, so that handlers do not
+//! have to.
 
 use std::fmt;
 use std::future::Future;
@@ -16,8 +17,8 @@ use super::events::EventTarget;
 use super::targets::{QueryHandled, UpdateHandled};
 
 impl OrchestrationContext {
-    /// Handles every event of a name in a unit of its own, those that came before included. The handler gets a clone of
-    /// what is shared: a [`State`](perennial_core::State), a context, both as a tuple, or `()`.
+    /// Handles every event of a name in its own unit, including events that arrived before. The handler gets
+    /// a clone of `shared`: a [`State`](perennial_core::State), a context, both as a tuple, or `()`.
     pub fn on_event<T, S, F, Fut>(&self, event: T, shared: &S, handler: F)
     where
         T: EventTarget,
@@ -33,8 +34,8 @@ impl OrchestrationContext {
         });
     }
 
-    /// Answers a query: a [`Query`](super::Query), or a name. The handler may only look, mostly at a
-    /// [`State`](perennial_core::State) that is shared. What it returns is the answer, a `Result` included.
+    /// Answers a query: a [`Query`](super::Query), or a name. The handler is read-only; it usually reads a
+    /// shared [`State`](perennial_core::State). Its return value is the answer, even if that is a `Result`.
     pub fn on_query<T, S, I, O, F>(&self, query: T, shared: &S, handler: F)
     where
         T: QueryHandled<I, O>,
@@ -50,9 +51,9 @@ impl OrchestrationContext {
         });
     }
 
-    /// Handles an update: an [`Update`](super::Update), or a name. The handler gets a clone of what is shared, runs in a
-    /// unit of its own, and its result is the answer. Every update that can be read is accepted, unless
-    /// [`validate`](UpdateHandler::validate) decides.
+    /// Handles an update: an [`Update`](super::Update), or a name. The handler gets a clone of `shared` and
+    /// runs in its own unit; its result is the answer. Every update that can be decoded is accepted, unless
+    /// [`validate`](UpdateHandler::validate) refuses it.
     ///
     /// ```
     /// use perennial::prelude::*;
@@ -127,7 +128,7 @@ impl OrchestrationContext {
     }
 }
 
-/// An update handler that was installed. See [`OrchestrationContext::on_update`].
+/// An installed update handler. See [`OrchestrationContext::on_update`].
 pub struct UpdateHandler<'a, S, I, E> {
     ctx: &'a OrchestrationContext,
     name: String,
@@ -141,8 +142,8 @@ where
     I: DeserializeOwned,
     E: Serialize,
 {
-    /// Decides between turns whether an update is accepted, and may only look. What is refused leaves no trace; its caller
-    /// gets the error.
+    /// Decides between turns whether an update is accepted. The validator is read-only. A refused update is
+    /// not recorded; its caller gets the error.
     pub fn validate(self, validate: impl Fn(&S, &I) -> Result<(), E> + Send + Sync + 'static) {
         let shared = self.shared;
         self.ctx.core().validate_update(&self.name, move |payload| {
@@ -160,7 +161,7 @@ impl<S, I, E> fmt::Debug for UpdateHandler<'_, S, I, E> {
     }
 }
 
-/// What whoever asks with something else is told.
+/// The error for an input of another type.
 fn not_read(mismatch: &NotOfType) -> Payload {
     Payload::from(mismatch.to_string())
 }

@@ -1,4 +1,4 @@
-//! Activities that are completed later, by whoever has their token.
+//! Activities that are completed later, with their token.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -12,12 +12,13 @@ use super::call::Recordable;
 use super::register::encode;
 use crate::runtime::HeartbeatMonitor;
 
-/// What an activity returns whose result may come later, from somebody else.
+/// The return type of an activity whose result may be reported later, by another process.
 ///
-/// The attempt hands out [its token](crate::ActivityContext::completion_token) and returns [`Later::Pending`]. From then on
-/// it takes no worker and no memory; it survives restarts, and its timeouts and retries apply. Whoever has the token says
-/// how it ended, from any process: [`Client::complete_activity`](crate::Client::complete_activity) and its kin, or
-/// `perennial activity complete TOKEN --result JSON`.
+/// The attempt passes on [its token](crate::ActivityContext::completion_token) and returns
+/// [`Later::Pending`]. From then on it uses no worker and no memory; it survives restarts, and its timeouts
+/// and retries apply. The holder of the token reports the result, from any process: with
+/// [`Client::complete_activity`](crate::Client::complete_activity) and related methods, or with `perennial
+/// activity complete TOKEN --result JSON`.
 ///
 /// ```
 /// use perennial::prelude::*;
@@ -48,17 +49,18 @@ use crate::runtime::HeartbeatMonitor;
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Later<T> {
-    /// The result is here after all.
+    /// The result is available now.
     Now(T),
-    /// Whoever has the token says what comes of it.
+    /// The holder of the token reports the result.
     Pending,
 }
 
-/// What is awaited of an activity that returns this: the same, or what [`Later`] holds.
+/// Maps the return type of an activity to the value that its caller awaits: `T` for `T` and for
+/// [`Later<T>`](Later).
 pub trait Awaited {
-    /// What the orchestration gets.
+    /// The type that the orchestration gets.
     type Value: DeserializeOwned;
-    /// Whether the result may come later.
+    /// Whether the result may be reported later.
     const COMPLETES_LATER: bool;
 }
 
@@ -73,9 +75,9 @@ impl<T: DeserializeOwned> Awaited for Later<T> {
     const COMPLETES_LATER: bool = true;
 }
 
-/// What an activity can return: what can be written, or [`Later`] of it.
+/// Return types of activities: serialisable types, and [`Later`] of them.
 pub trait ActivityReturn {
-    /// The result, unless it comes later.
+    /// The result, or `None` if it is reported later.
     #[doc(hidden)]
     fn into_result(self) -> Option<Result<Payload, serde_json::Error>>;
 }
@@ -96,12 +98,12 @@ impl<T: Serialize + 'static> ActivityReturn for Later<T> {
     }
 }
 
-/// What a marked activity can return and its caller can await.
+/// Types that a marked activity can return and its caller can await.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be written into a history",
     label = "not serialisable",
     note = "derive `serde::Serialize` and `serde::Deserialize` for it",
-    note = "for an activity's error that is not yours, `#[activity(error = \"message\")]` keeps its words"
+    note = "for an error type of another crate, `#[activity(error = \"message\")]` records its message"
 )]
 pub trait RecordableResult {}
 
@@ -111,11 +113,11 @@ impl<T: Recordable> RecordableResult for T {}
 #[diagnostic::do_not_recommend]
 impl<T: Recordable> RecordableResult for Later<T> {}
 
-/// Compiles if an activity can return a type.
+/// Compiles if an activity can return the type.
 #[doc(hidden)]
 pub fn assert_recordable_result<T: RecordableResult>() {}
 
-/// Runs the typed code of an activity on payloads. What comes later is noted with the attempt.
+/// Runs the typed code of an activity on payloads. A pending result is noted with the attempt.
 pub(super) async fn activity_on_payloads<O: ActivityReturn, E: Serialize + 'static>(
     heartbeats: Arc<HeartbeatMonitor>,
     outcome: impl Future<Output = Result<O, E>>,

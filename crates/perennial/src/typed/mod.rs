@@ -1,17 +1,18 @@
-//! Typed calls: functions, names and descriptions that stand for activities, orchestrations and events.
+//! Typed calls: the ways to refer to activities, orchestrations, events, queries and updates.
 //!
-//! One set of methods serves all of them. A function marked with `#[activity]` or `#[orchestration]` is passed itself
-//! and brings its types; a name takes and gives strings, or payloads; [`Activity`], [`Orchestration`], [`ExternalEvent`],
-//! [`Query`] and [`Update`] are typed where the code is not at hand.
+//! The same methods accept all of them. A function marked with `#[activity]` or `#[orchestration]` is passed
+//! itself and determines the types. A name takes and returns strings, or payloads. [`Activity`],
+//! [`Orchestration`], [`ExternalEvent`], [`Query`] and [`Update`] add types to a name, for callers that do
+//! not have the code.
 //!
-//! The traits are bounds of methods; programs do not implement them. Each kind has one trait for calls. A second one
-//! exists where a method is given no input to infer the types from.
+//! The traits are bounds of methods; programs do not implement them. Each kind has one trait for calls. A
+//! second trait exists where a method has no input from which the types could be inferred.
 //!
 //! | kind | calls | other uses |
 //! |---|---|---|
 //! | activity | [`ActivityTarget`] | |
 //! | orchestration | [`OrchestrationTarget`] | [`RunTarget`]: existing instances, filters |
-//! | event | [`EventTarget`] | [`EventContent`]: what is sent with it |
+//! | event | [`EventTarget`] | [`EventContent`]: its content |
 //! | query | [`QueryTarget`] | [`QueryHandled`]: its handler |
 //! | update | [`UpdateTarget`] | [`UpdateHandled`]: its handler |
 
@@ -57,30 +58,31 @@ pub(crate) use uses::UsedKind;
 pub use uses::used;
 pub use uses::{UseTarget, Used};
 
-/// Ways in which something is passed. They tell one implementation from another, and are inferred.
+/// Marker types for the ways to refer to a target. They keep the trait implementations apart and are
+/// inferred.
 pub mod by {
-    /// By a function without arguments after its context.
+    /// A function without arguments after its context.
     #[derive(Debug)]
     pub struct Function0;
-    /// By a function with one argument.
+    /// A function with one argument.
     #[derive(Debug)]
     pub struct Function1;
-    /// By a function with two arguments, given as a tuple.
+    /// A function with two arguments, passed as a tuple.
     #[derive(Debug)]
     pub struct Function2;
-    /// By a function with three arguments, given as a tuple.
+    /// A function with three arguments, passed as a tuple.
     #[derive(Debug)]
     pub struct Function3;
-    /// By a function with four arguments, given as a tuple.
+    /// A function with four arguments, passed as a tuple.
     #[derive(Debug)]
     pub struct Function4;
-    /// By its name, with strings.
+    /// A name, with strings.
     #[derive(Debug)]
     pub struct Name;
-    /// By its name, with payloads.
+    /// A name, with payloads.
     #[derive(Debug)]
     pub struct Payloads;
-    /// By a description with types.
+    /// A name with types, such as [`Activity`](super::Activity).
     #[derive(Debug)]
     pub struct Described;
 }

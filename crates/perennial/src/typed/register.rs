@@ -1,4 +1,4 @@
-//! From typed functions and closures to what the engine runs.
+//! Conversion of typed functions and closures into the handlers that the engine runs.
 
 use std::any::Any;
 use std::future::Future;
@@ -17,10 +17,10 @@ use super::{arguments, by};
 use crate::activity::{ActivityContext, ActivityHandler};
 use crate::shared_state::StateType;
 
-/// What the engine calls.
+/// The future of a handler.
 pub(super) type Boxed = Pin<Box<dyn Future<Output = Result<Payload, Payload>> + Send>>;
 
-/// Something that can be registered as it is: a function marked with `#[activity]` or `#[orchestration]`.
+/// Functions marked with `#[activity]` or `#[orchestration]`, which can be registered directly.
 #[diagnostic::on_unimplemented(
     message = "this cannot be registered",
     label = "not a marked function",
@@ -28,12 +28,12 @@ pub(super) type Boxed = Pin<Box<dyn Future<Output = Result<Payload, Payload>> + 
             `.activity(name, …)` or `.orchestration(name, version, …)`"
 )]
 pub trait Register<K> {
-    /// What it is, for the runtime.
+    /// The function as a handler, with its metadata.
     #[doc(hidden)]
     fn registration(self) -> Registration;
 }
 
-/// A marked function as the engine sees it.
+/// A marked function as a handler, with its metadata.
 #[doc(hidden)]
 pub enum Registration {
     /// An orchestration.
@@ -44,7 +44,7 @@ pub enum Registration {
         version: &'static str,
         /// Its code.
         handler: Arc<dyn OrchestrationHandler>,
-        /// What it declares to use.
+        /// The activities and orchestrations that it declares in `uses(…)`.
         uses: Vec<Used>,
     },
     /// An activity.
@@ -58,8 +58,8 @@ pub enum Registration {
     },
 }
 
-/// Code of an orchestration: a closure or function with types, from a context and up to four arguments to a future of a
-/// `Result`.
+/// Code of an orchestration: a closure or function that takes a context and up to four typed arguments, and
+/// returns a future of a `Result`.
 #[diagnostic::on_unimplemented(
     message = "this is not the code of an orchestration",
     label = "not the code of an orchestration",
@@ -67,13 +67,13 @@ pub enum Registration {
             written out, and returns a future of a `Result` that is `Send`"
 )]
 pub trait OrchestrationCode<K>: Sized {
-    /// What the engine runs.
+    /// Converts the code into a handler.
     #[doc(hidden)]
     fn into_handler(self) -> Arc<dyn OrchestrationHandler> {
         self.into_handler_of(log_target::<Self>())
     }
 
-    /// The same, for code that logs under a target.
+    /// Converts the code into a handler that logs under `log_target`.
     #[doc(hidden)]
     fn into_handler_of(self, log_target: &'static str) -> Arc<dyn OrchestrationHandler>;
 }
@@ -83,8 +83,8 @@ pub(super) fn log_target<F>() -> &'static str {
     log::module_of(std::any::type_name::<F>())
 }
 
-/// Code of an activity: a closure or function with types, from a context and up to four arguments to a future of a
-/// `Result`.
+/// Code of an activity: a closure or function that takes a context and up to four typed arguments, and
+/// returns a future of a `Result`.
 #[diagnostic::on_unimplemented(
     message = "this is not the code of an activity",
     label = "not the code of an activity",
@@ -92,13 +92,13 @@ pub(super) fn log_target<F>() -> &'static str {
             written out, and returns a future of a `Result` that is `Send`; without a future, use `blocking_activity`"
 )]
 pub trait ActivityCode<K> {
-    /// What the engine runs.
+    /// Converts the code into a handler.
     #[doc(hidden)]
     fn into_handler(self) -> Arc<dyn ActivityHandler>;
 }
 
-/// Code of an activity that blocks its thread: a closure or function with types, from a context and up to four arguments
-/// to a `Result`.
+/// Code of an activity that blocks its thread: a closure or function that takes a context and up to four
+/// typed arguments, and returns a `Result`.
 #[diagnostic::on_unimplemented(
     message = "this is not the code of a blocking activity",
     label = "not the code of a blocking activity",
@@ -106,7 +106,7 @@ pub trait ActivityCode<K> {
             written out, and returns a `Result`"
 )]
 pub trait BlockingCode<K> {
-    /// What the engine runs.
+    /// Converts the code into a handler.
     #[doc(hidden)]
     fn into_handler(self) -> Arc<dyn ActivityHandler>;
 }
@@ -127,7 +127,7 @@ pub(super) async fn on_payloads<O: Serialize + 'static, E: Serialize + 'static>(
     }
 }
 
-/// Writes a value; what is a payload already is taken as it is.
+/// Encodes a value. A payload is returned unchanged.
 pub(super) fn encode<T: Serialize + 'static>(value: &T) -> Result<Payload, serde_json::Error> {
     match (value as &dyn Any).downcast_ref::<Payload>() {
         Some(payload) => Ok(payload.clone()),
@@ -135,7 +135,7 @@ pub(super) fn encode<T: Serialize + 'static>(value: &T) -> Result<Payload, serde
     }
 }
 
-/// Reads a value; what is to be a payload is given as it is.
+/// Decodes a value. A payload is returned unchanged.
 pub(super) fn decode<T: DeserializeOwned + 'static>(payload: Payload) -> Result<T, NotOfType> {
     let mut payload = Some(payload);
     if let Some(same) = (&mut payload as &mut dyn Any).downcast_mut::<Option<T>>()
@@ -146,7 +146,7 @@ pub(super) fn decode<T: DeserializeOwned + 'static>(payload: Payload) -> Result<
     payload.unwrap_or_else(Payload::null).decode_as()
 }
 
-/// The code of an orchestration on payloads, and whether it can read one.
+/// An orchestration on payloads, with a check of its input type.
 pub(super) struct TypedOrchestration<F> {
     pub(super) run: F,
     pub(super) check: fn(Payload) -> Result<(), NotOfType>,
@@ -170,7 +170,7 @@ where
     }
 }
 
-/// An input that is not what an activity takes.
+/// The error of an activity whose input is of another type.
 pub(super) fn bad_input(error: &NotOfType) -> Payload {
     let (expected, reason) = (error.type_name, error.reason());
     Payload::from(
@@ -179,7 +179,7 @@ pub(super) fn bad_input(error: &NotOfType) -> Payload {
     )
 }
 
-/// What runs an activity on decoded arguments, or says that they cannot be read.
+/// Runs an activity on decoded arguments, or fails it if they cannot be decoded.
 macro_rules! on_arguments {
     ($ctx:expr, $input:expr => $type:ty as $pattern:pat => $future:expr) => {
         match decode::<$type>($input) {

@@ -1,4 +1,4 @@
-//! An instance that was started, and what it will return.
+//! The handle of a started instance.
 
 use std::fmt;
 use std::sync::OnceLock;
@@ -11,43 +11,45 @@ use super::error::words;
 use crate::client::Client;
 use crate::error::{ClientError, Error, OrchestrationError};
 
-/// An instance that was started, with the types of what it returns. Cheap to clone; dropping it changes nothing.
+/// The handle of a started instance, with the types of its result. Cloning is cheap; dropping the handle does
+/// not affect the instance.
 ///
-/// It waits for the result. Everything else is asked of the [`Client`], by [`Run::id`].
+/// The handle waits for the result. For everything else, use the [`Client`] with [`Run::id`].
 pub struct Run<O = Payload, E = Payload> {
     client: Client,
     id: String,
-    /// The instance that is meant: another one may have its id later. It is found out with the first result that is asked
-    /// for, unless the start told it.
+    /// Identifies the instance, since another instance may have its id later. Looked up with the first
+    /// result, unless the start returned it.
     key: OnceLock<InstanceKey>,
     is_new: bool,
     read_output: fn(Payload) -> Result<O, NotOfType>,
     read_error: fn(Payload) -> Result<E, NotOfType>,
 }
 
-/// Why an instance gave no result.
+/// Why an instance returned no result.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum RunError<E = Payload> {
-    /// It returned this error.
+    /// The orchestration returned an error.
     Failed {
-        /// The instance.
+        /// The id of the instance.
         id: String,
-        /// The error.
+        /// The error that it returned.
         error: E,
     },
-    /// It was cancelled.
+    /// The instance was cancelled.
     Cancelled {
-        /// The instance.
+        /// The id of the instance.
         id: String,
-        /// Why.
+        /// The reason of the cancel request.
         reason: String,
-        /// What its code left behind when it ended as cancelled by itself.
+        /// The output, if the code ended itself with
+        /// [`end_cancelled`](crate::OrchestrationContext::end_cancelled).
         output: Option<Payload>,
     },
-    /// It was ended from outside.
+    /// The instance was terminated.
     Ended(OrchestrationError),
-    /// It could not be asked.
+    /// The result could not be read.
     Client(ClientError),
 }
 
@@ -74,7 +76,7 @@ impl<E> From<ClientError> for RunError<E> {
     }
 }
 
-/// The orchestration's own error is kept in its words; one that is a payload, as it is.
+/// Keeps the text of the orchestration's error, or the error itself if it is a payload.
 impl<E: fmt::Display + 'static> From<RunError<E>> for Error {
     fn from(error: RunError<E>) -> Error {
         match error {
@@ -101,28 +103,29 @@ impl<O, E> Run<O, E> {
         Run { client, id: id.to_owned(), key, is_new, read_output, read_error }
     }
 
-    /// The instance's id.
+    /// The id of the instance.
     pub fn id(&self) -> &str {
         &self.id
     }
 
-    /// Whether the call that gave this started the instance. If not, its id existed and it was taken as it is, or an
+    /// Whether this call started the instance. If `false`, the id existed and its instance was used, or an
     /// event was raised at it.
     pub fn is_new(&self) -> bool {
         self.is_new
     }
 
-    /// Waits for the instance to end, and gives what it returned.
+    /// Waits for the instance to end and returns its result.
     ///
-    /// An instance that is blocked, or wants an activity that is registered nowhere, has not ended: see
-    /// [`result_unless_blocked`](Run::result_unless_blocked) and [`result_within`](Run::result_within).
-    /// [`Client::explain`] says what an instance waits for.
+    /// An instance that is blocked, or waits for an activity that is not registered anywhere, has not ended:
+    /// see [`result_unless_blocked`](Run::result_unless_blocked) and [`result_within`](Run::result_within).
+    /// [`Client::explain`] reports what an instance waits for.
     pub async fn result(&self) -> Result<O, RunError<E>> {
         let key = self.key().await?;
         self.result_of(Some(key)).await
     }
 
-    /// Like [`result`](Run::result), but gives up after a time with [`ClientError::Elapsed`]. The instance goes on.
+    /// Like [`result`](Run::result), but returns [`ClientError::Elapsed`] after `limit`. The instance
+    /// continues to run.
     ///
     /// ```
     /// use perennial::prelude::*;
@@ -150,8 +153,8 @@ impl<O, E> Run<O, E> {
         }
     }
 
-    /// Like [`result`](Run::result), but returns [`ClientError::Blocked`] with the reason as soon as the instance is
-    /// blocked or paused, instead of waiting until somebody acts.
+    /// Like [`result`](Run::result), but returns [`ClientError::Blocked`] with the reason as soon as the
+    /// instance is blocked or paused.
     ///
     /// ```
     /// use perennial::prelude::*;
@@ -192,14 +195,14 @@ impl<O, E> Run<O, E> {
 
     pub(crate) async fn result_of_unless_blocked(&self, key: Option<InstanceKey>) -> Result<O, RunError<E>> {
         tokio::select! {
-            // An instance that has ended is told as such, whatever blocked it before.
+            // The end of an instance has precedence over what blocked it before.
             biased;
             result = self.result_of(key) => result,
             blocked = self.client.until_blocked(&self.id, key) => Err(blocked.into()),
         }
     }
 
-    /// What the instance with a key returned, or without one whichever instance has the id now.
+    /// The result of the instance with the key, or without a key, of the one that has the id now.
     pub(crate) async fn result_of(&self, key: Option<InstanceKey>) -> Result<O, RunError<E>> {
         let id = self.id.clone();
         let unreadable = |error: NotOfType| RunError::Client(ClientError::unreadable(&self.id, &error));
@@ -248,7 +251,7 @@ impl<O, E> fmt::Debug for Run<O, E> {
     }
 }
 
-/// Runs are the same if they name the same instance.
+/// Two handles are equal if they have the same id.
 impl<O, E> PartialEq for Run<O, E> {
     fn eq(&self, other: &Run<O, E>) -> bool {
         self.id == other.id

@@ -1,4 +1,4 @@
-//! Sagas: what was done is undone when something later fails.
+//! Sagas: completed steps are undone when a later one fails.
 
 use std::fmt;
 use std::future::Future;
@@ -8,13 +8,14 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use super::context::OrchestrationContext;
 use super::targets::ActivityTarget;
 
-/// What undoes one step, once it is called. Its failure is told in words.
+/// Undoes one step. An error is returned as text.
 type Compensation = Box<dyn FnOnce() -> Pin<Box<dyn Future<Output = Result<(), String>> + Send>> + Send>;
 
-/// Undoes the steps that were done if a later one fails, the last step first.
+/// Undoes completed steps in reverse order if a later one fails.
 ///
-/// A saga is plain orchestration code: what it schedules is durable, and after a crash it goes on where it was. Say how a
-/// step is undone right after it; [`Saga::run`] undoes what was done if the code that it runs returns an error.
+/// A saga is plain orchestration code: everything it schedules is durable, and after a crash it continues
+/// where it was. Register the compensation right after each step; [`Saga::run`] runs the compensations if its
+/// code returns an error.
 ///
 /// ```
 /// use perennial::prelude::*;
@@ -45,7 +46,7 @@ type Compensation = Box<dyn FnOnce() -> Pin<Box<dyn Future<Output = Result<(), S
 /// }
 /// ```
 ///
-/// A cancel request ends an orchestration without running its code, unless that watches for it:
+/// A cancel request ends an orchestration without running its code, unless the code watches for it:
 ///
 /// ```
 /// # use perennial::prelude::*;
@@ -61,7 +62,7 @@ type Compensation = Box<dyn FnOnce() -> Pin<Box<dyn Future<Output = Result<(), S
 ///         ctx.schedule_wait("paid").await;
 ///         Ok(())
 ///     });
-///     // Boxed, so that the steps are dropped, and what they still wait for is cancelled, when they are undone.
+///     // Boxed, so that the steps are dropped, and their open calls cancelled, before they are undone.
 ///     match ctx.select2(Box::pin(steps), ctx.cancelled()).await {
 ///         Either::First(outcome) => outcome,
 ///         Either::Second(_) => {
@@ -79,13 +80,13 @@ pub struct Saga {
 }
 
 impl Saga {
-    /// A saga in which nothing was done yet.
+    /// Creates a saga without steps.
     pub fn new(ctx: &OrchestrationContext) -> Saga {
         Saga { ctx: ctx.clone(), steps: Mutex::default(), failures: Mutex::default() }
     }
 
-    /// Says that the step before is undone by an activity. It is scheduled only if something later fails; give it
-    /// retries, since nothing else is tried if it fails.
+    /// Registers an activity that undoes the preceding step. It is scheduled only if a later step fails. Give
+    /// it retries: if it fails, nothing else is tried.
     pub fn undo<T, I, K>(&self, activity: T, input: I)
     where
         T: ActivityTarget<I, K>,
@@ -102,8 +103,8 @@ impl Saga {
         });
     }
 
-    /// Says that the step before is undone by code. It is a closure, and called only if something later fails: what is
-    /// scheduled begins when it is scheduled, not when it is awaited.
+    /// Registers code that undoes the preceding step. The closure is called only if a later step fails. It
+    /// has to be a closure because scheduled work begins when it is scheduled, not when it is awaited.
     pub fn undo_with<F, O, E>(&self, compensation: impl FnOnce() -> F + Send + 'static)
     where
         F: Future<Output = Result<O, E>> + Send + 'static,
@@ -116,9 +117,9 @@ impl Saga {
         lock(&self.steps).push(compensation);
     }
 
-    /// Runs the steps. If they return an error, what was done is undone before that error is returned.
+    /// Runs the steps. If they return an error, completed steps are undone before the error is returned.
     ///
-    /// A compensation that fails stops no other; it is logged, and [`Saga::failures`] tells.
+    /// A compensation that fails does not stop the others; it is logged and listed by [`Saga::failures`].
     pub async fn run<T, E>(&self, steps: impl Future<Output = Result<T, E>>) -> Result<T, E> {
         let outcome = steps.await;
         if outcome.is_err() {
@@ -127,7 +128,7 @@ impl Saga {
         outcome
     }
 
-    /// Undoes what was done, the last step first, and forgets it.
+    /// Undoes the completed steps in reverse order and removes them.
     pub async fn compensate(&self) {
         loop {
             // The lock is released before the compensation runs.
@@ -139,12 +140,12 @@ impl Saga {
         }
     }
 
-    /// Why steps could not be undone, in words.
+    /// The errors of failed compensations, as text.
     pub fn failures(&self) -> Vec<String> {
         lock(&self.failures).clone()
     }
 
-    /// How many steps would be undone.
+    /// The number of steps that would be undone.
     pub fn len(&self) -> usize {
         lock(&self.steps).len()
     }

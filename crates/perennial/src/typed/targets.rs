@@ -1,8 +1,8 @@
-//! What stands for an activity, an orchestration, a query or an update in a call.
+//! Ways to refer to an activity, an orchestration, a query or an update in a call.
 //!
-//! Each can be named in the same ways: by a name with strings, by a name with payloads, by a description with types, and,
-//! where there is one, by its marked function. The way is a type of its own ([`by`]), which tells the implementations
-//! apart and is inferred.
+//! A target is given by name with strings, by name with payloads, by name and types, or, where there is one,
+//! by its marked function. Each way has a marker type ([`by`]), which keeps the implementations apart and is
+//! inferred.
 
 use std::borrow::Cow;
 use std::future::Future;
@@ -19,7 +19,7 @@ use super::error::text;
 use super::later::Awaited;
 use crate::activity::ActivityContext;
 
-/// Something that stands for an activity that takes an `I`: a function, a name, an [`Activity`].
+/// Refers to an activity that takes an `I`: a function, a name, an [`Activity`].
 #[diagnostic::on_unimplemented(
     message = "this is not an activity that takes this input",
     label = "not an activity with this input",
@@ -28,108 +28,110 @@ use crate::activity::ActivityContext;
             or an `Activity`"
 )]
 pub trait ActivityTarget<I, K> {
-    /// What is awaited.
+    /// The type that the caller awaits.
     type Outcome;
 
     /// The registered name.
     fn name(&self) -> Cow<'_, str>;
 
-    /// How it is run where nothing else is said.
+    /// The options that apply unless the caller overrides them.
     fn options(&self) -> Option<ActivityOptions> {
         None
     }
 
-    /// The input as it is recorded.
+    /// Encodes the input as it is recorded.
     fn encode(input: I) -> Result<Payload, serde_json::Error>;
 
-    /// The outcome of what is recorded.
+    /// Decodes the recorded outcome.
     fn read(outcome: Result<Payload, ActivityError>) -> Result<Self::Outcome, NotOfType>;
 }
 
-/// Something that stands for an orchestration that takes an `I`: a function, a name, an [`Orchestration`].
+/// Refers to an orchestration that takes an `I`: a function, a name, an [`Orchestration`].
 #[diagnostic::on_unimplemented(
     message = "this is not an orchestration that takes this input",
     label = "not an orchestration with this input",
-    note = "an activity is called with `schedule_activity`, inside of an orchestration",
+    note = "an activity is called with `schedule_activity`, inside an orchestration",
     note = "pass a function marked with `#[orchestration]` and its input (several arguments as a tuple), a name and a \
             string, or an `Orchestration`"
 )]
 pub trait OrchestrationTarget<I, K> {
-    /// What it returns.
+    /// The type of its result.
     type Output;
-    /// The error that it returns.
+    /// The type of its error.
     type Error;
-    /// What a parent awaits.
+    /// The type that a parent awaits.
     type Outcome;
 
     /// The registered name.
     fn name(&self) -> Cow<'_, str>;
 
-    /// The input as it is recorded.
+    /// Encodes the input as it is recorded.
     fn encode(input: I) -> Result<Payload, serde_json::Error>;
 
-    /// What it returned, of what is recorded.
+    /// Decodes the recorded result.
     fn read_output(payload: Payload) -> Result<Self::Output, NotOfType>;
 
-    /// The error that it returned, of what is recorded.
+    /// Decodes the recorded error.
     fn read_error(payload: Payload) -> Result<Self::Error, NotOfType>;
 
-    /// What a parent is told, of what is recorded.
+    /// Decodes the recorded outcome for a parent.
     fn read(outcome: Result<Payload, ChildError>) -> Result<Self::Outcome, NotOfType>;
 }
 
-/// Something that stands for a query that takes an `I`: a name, a [`Query`].
+/// Refers to a query that takes an `I`: a name, a [`Query`].
 #[diagnostic::on_unimplemented(
     message = "this is not a query that takes this input",
     label = "not a query with this input",
     note = "pass a `Query` and its input, or a name and a string, a payload or `()`"
 )]
 pub trait QueryTarget<I, K> {
-    /// What is answered.
+    /// The type of the answer.
     type Output;
 
-    /// The name that it is handled under.
+    /// The name under which it is handled.
     fn name(&self) -> Cow<'_, str>;
 
-    /// The input as it is sent.
+    /// Encodes the input as it is sent.
     fn encode(input: I) -> Result<Payload, serde_json::Error>;
 
-    /// The answer, of what came back.
+    /// Decodes the answer.
     fn read_output(payload: Payload) -> Result<Self::Output, NotOfType>;
 }
 
-/// Something that stands for an update that takes an `I`: a name, an [`Update`].
+/// Refers to an update that takes an `I`: a name, an [`Update`].
 #[diagnostic::on_unimplemented(
     message = "this is not an update that takes this input",
     label = "not an update with this input",
     note = "pass an `Update` and its input, or a name and a string, a payload or `()`"
 )]
 pub trait UpdateTarget<I, K> {
-    /// What is answered.
+    /// The type of the answer.
     type Output;
-    /// The error that it is refused with, or that its handler returns.
+    /// The type of the error that refuses it or that its handler returns.
     type Error;
 
-    /// The name that it is handled under.
+    /// The name under which it is handled.
     fn name(&self) -> Cow<'_, str>;
 
-    /// The input as it is sent.
+    /// Encodes the input as it is sent.
     fn encode(input: I) -> Result<Payload, serde_json::Error>;
 
-    /// The answer, of what came back.
+    /// Decodes the answer.
     fn read_output(payload: Payload) -> Result<Self::Output, NotOfType>;
 
-    /// The error, of what came back.
+    /// Decodes the error.
     fn read_error(payload: Payload) -> Result<Self::Error, NotOfType>;
 }
 
-/// Something under which queries are answered: a [`Query`] with its types, or a name with those of the handler.
+/// Refers to a query when its handler is installed: a [`Query`] with its types, or a name with those of the
+/// handler.
 pub trait QueryHandled<I, O> {
     /// The name.
     fn name(&self) -> Cow<'_, str>;
 }
 
-/// Something under which updates are handled: an [`Update`] with its types, or a name with those of the handler.
+/// Refers to an update when its handler is installed: an [`Update`] with its types, or a name with those of the
+/// handler.
 pub trait UpdateHandled<I, O, E> {
     /// The name.
     fn name(&self) -> Cow<'_, str>;
@@ -147,29 +149,30 @@ impl<I, O, E> UpdateHandled<I, O, E> for Update<I, O, E> {
     }
 }
 
-/// Something that says what an instance returns: a marked function, an [`Orchestration`], or a name (then payloads).
+/// Refers to the orchestration of an instance, and determines the types of its result: a marked function, an
+/// [`Orchestration`], or a name (then payloads).
 #[diagnostic::on_unimplemented(
     message = "this is not an orchestration",
     label = "not an orchestration",
     note = "pass a function marked with `#[orchestration]`, an `Orchestration`, or a name"
 )]
 pub trait RunTarget<K> {
-    /// What it returns.
+    /// The type of its result.
     type Output;
-    /// The error that it returns.
+    /// The type of its error.
     type Error;
 
     /// The registered name.
     fn name(&self) -> Cow<'_, str>;
 
-    /// What it returned, of what is recorded.
+    /// Decodes the recorded result.
     fn read_output(payload: Payload) -> Result<Self::Output, NotOfType>;
 
-    /// The error that it returned, of what is recorded.
+    /// Decodes the recorded error.
     fn read_error(payload: Payload) -> Result<Self::Error, NotOfType>;
 }
 
-/// Implements a trait for marked functions, whose types are `O` and `E`, and whose description is `M`.
+/// Implements a trait for marked functions with the types `O` and `E` and the metadata `M`.
 macro_rules! functions {
     ($target:ident($context:ident, $meta:ident) -> $output:ident $body:tt) => {
         functions!(@ $target, $context, $meta, $output, $body, Function0() = ());
@@ -201,7 +204,7 @@ macro_rules! functions {
     };
 }
 
-/// Implements a trait for a description.
+/// Implements a trait for names with types.
 macro_rules! described {
     ($target:ident for $described:ident<$($type:ident: $bound:ident),*> {$($body:tt)*}) => {
         #[diagnostic::do_not_recommend]
@@ -219,8 +222,8 @@ macro_rules! described {
     };
 }
 
-/// Implements a trait for names: strings in, strings out (a result that is no string arrives as JSON text), or payloads
-/// as they are.
+/// Implements a trait for names: with strings (a result that is not a string is returned as JSON text), or with
+/// payloads.
 macro_rules! names {
     ($target:ident, texts $texts:tt, payloads $payloads:tt) => {
         names!(@ $target, Name {Into<String>}, |input| Ok(Payload::from(input.into())), $texts, &str, &&str, &String, String);
@@ -246,7 +249,7 @@ macro_rules! names {
     };
 }
 
-/// Implements for names what they can do without an input.
+/// Implements the traits without an input for names.
 macro_rules! bare_names {
     ($($name:ty),*) => {$(
         impl<I, O> QueryHandled<I, O> for $name {
@@ -272,7 +275,7 @@ macro_rules! bare_names {
     )*};
 }
 
-/// Reads what was returned, or an error: as its type, as text, or as it is.
+/// Implements decoding of a result or an error: as its type, as text, or as a payload.
 macro_rules! reads {
     ($read:ident, $name:ident = $type:ty as type) => {
         reads!(@ $read, $name = $type, |payload| payload.decode_as());

@@ -1,4 +1,4 @@
-//! What an orchestration declares to use.
+//! The `uses(…)` declarations of orchestrations.
 
 use std::fmt;
 
@@ -15,7 +15,7 @@ pub struct Used {
     pub(crate) name: &'static str,
 }
 
-/// What a name stands for. A name in double quotes may be either.
+/// The kind of a used name. A name in double quotes may be either.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum UsedKind {
     Activity,
@@ -34,18 +34,18 @@ impl fmt::Display for Used {
     }
 }
 
-/// Something that an orchestration can declare to use: a marked function, an [`Activity`], an [`Orchestration`] or a name.
+/// Items that `uses(…)` accepts: a marked function, an [`Activity`], an [`Orchestration`] or a name.
 #[diagnostic::on_unimplemented(
     message = "this is neither an activity nor an orchestration",
     label = "neither an activity nor an orchestration",
     note = "name functions marked with `#[activity]` or `#[orchestration]`, or write the registered name in double quotes"
 )]
 pub trait UseTarget<K> {
-    /// What is used.
+    /// The declared item.
     fn used(&self) -> Used;
 }
 
-/// What the attribute calls for each item of `uses(…)`.
+/// Called by the attribute for each item of `uses(…)`.
 #[doc(hidden)]
 pub fn used<K>(target: &impl UseTarget<K>) -> Used {
     target.used()

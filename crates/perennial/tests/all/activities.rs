@@ -1,4 +1,4 @@
-//! What an activity is told (G20), whose result counts (G20), and how it is stopped (G23).
+//! The cancellation of activities (G20, G23), and which attempt's result counts (G20).
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -36,7 +36,7 @@ async fn caller(ctx: OrchestrationContext, _: Payload) -> Outcome {
     ctx.schedule_activity("work", Payload::null()).await.map_err(failed)
 }
 
-/// Calls an activity until it is told that it is not needed.
+/// Calls an activity until it is cancelled.
 async fn fickle(ctx: OrchestrationContext, _: Payload) -> Outcome {
     let call = ctx.schedule_activity("work", Payload::null());
     match ctx.select2(call, ctx.schedule_wait("enough")).await {
@@ -169,7 +169,8 @@ async fn g20_the_idempotency_key_survives_restarts_and_is_another_one_when_the_i
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn g20_the_late_result_of_an_attempt_that_timed_out_does_not_count() {
-    // One attempt returns when it is told off, within its grace; a blocking one cannot even be dropped.
+    // One attempt returns when it is cancelled, within its grace period; a blocking one cannot even be
+    // dropped.
     let obedient = |ctx: ActivityContext, _: Payload| async move {
         if ctx.attempt() == 1 {
             ctx.cancelled().await;
@@ -214,7 +215,7 @@ async fn g20_the_late_result_of_an_attempt_that_timed_out_does_not_count() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn g20_the_result_for_an_instance_that_has_ended_is_refused_and_counted() {
-    // The grace is long: the result is brought, and nobody wants it.
+    // The grace period is long: the attempt returns a result, which is no longer needed.
     let work = Work::new();
     let build = |builder| {
         let options = RuntimeOptions { activity_cancel_grace: Duration::from_secs(60), ..relaxed() };

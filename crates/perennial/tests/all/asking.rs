@@ -1,4 +1,5 @@
-//! Queries, updates, event handlers and what an instance publishes, from its own process and from others (G19, E21).
+//! Queries, updates, event handlers and published statuses, from the runtime's process and from others (G19,
+//! E21).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,7 +23,7 @@ type Outcome = Result<Payload, Payload>;
 const ITEMS: Query<(), Vec<String>> = Query::named("items");
 const ADD: Update<String, usize> = Update::named("add");
 
-/// A cart: items come as events or as updates, its content can be asked for, and it waits until it is paid.
+/// A cart: items arrive as events or updates, a query returns its content, and it waits until it is paid.
 async fn cart(ctx: OrchestrationContext, _: Payload) -> Outcome {
     let items = ctx.state(Vec::<String>::new());
     ctx.on_query(ITEMS, &items, |items, ()| items.read(Clone::clone));
@@ -66,7 +67,7 @@ async fn counter(ctx: OrchestrationContext, enough: Payload) -> Outcome {
     Ok(count.read(|count| number(*count)))
 }
 
-/// Adds what updates bring, in as many executions as it is told to.
+/// Adds up the amounts of updates, in as many executions as given.
 async fn account(ctx: OrchestrationContext, sum: u64) -> Outcome {
     let sum = ctx.state(sum);
     ctx.on_update("add", &sum, |sum, amount: u64| async move {

@@ -1,5 +1,5 @@
-//! Bad input of every kind, through the runtime's client and through a guest's (G17, G24, G34): each is a clear error to
-//! its sender, nothing of it is written, and what was there before goes on.
+//! Bad input of every kind, through the runtime's client and through a guest's (G17, G24, G34): the sender
+//! gets a clear error, nothing of it is written, and existing instances continue.
 
 use std::sync::OnceLock;
 use std::time::Duration;
@@ -44,7 +44,7 @@ fn clients(runtime: &Runtime, home: &Home) -> Vec<Client> {
     [runtime.client()].into_iter().chain(guest).collect()
 }
 
-/// What must hold whatever was refused: `w` is the only instance, its history is as it was, and it goes on.
+/// Must hold after every refusal: `w` is the only instance, its history is unchanged, and it continues.
 async fn nothing_is_lost(client: &Client, log: &mut ClientLog, tried: impl AsyncFn()) {
     client.start("waiter", "w", Payload::null()).await.unwrap();
     log.started("w");
@@ -194,7 +194,7 @@ async fn g17_what_names_nobody_is_an_error_to_its_sender() {
     .await;
 }
 
-/// Calls an activity whose result is too large, with a retry that could cure it.
+/// Calls an activity whose result is too large, with a retry that would return a smaller one.
 async fn reader(ctx: OrchestrationContext, _: Payload) -> Outcome {
     match ctx
         .schedule_activity("read", Payload::null())

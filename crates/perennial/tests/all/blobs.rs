@@ -1,4 +1,5 @@
-//! Large payloads in a directory of blobs (S13, S14): where they are, what a missing one does, and which are deleted.
+//! Large payloads in a directory of blobs (S13, S14): where they are stored, the effect of a missing one, and
+//! which are deleted.
 
 use std::fs::File;
 use std::path::PathBuf;
@@ -138,7 +139,7 @@ async fn s14_a_sweep_deletes_old_blobs_that_nothing_refers_to() {
     let swept = client.sweep_blobs(Arc::clone(&blobs), Duration::ZERO).await.unwrap();
     assert_eq!((swept.deleted, swept.kept), (1, 3), "that of the deleted instance");
     client.delete("b", false).await.unwrap();
-    // Whoever puts what is there already is about to refer to it.
+    // Putting an existing blob makes it young: the caller is about to refer to it.
     client.start(length, "d", text("y")).await.unwrap();
     let swept = client.sweep_blobs(blobs, HOUR).await.unwrap();
     assert_eq!((swept.deleted, swept.kept), (1, 1), "the event of b, but not what d has too");
@@ -226,7 +227,7 @@ async fn s14_a_sweep_keeps_what_messages_and_pending_starts_refer_to() {
     guest.start("length", "b", text("p")).await.unwrap();
     home.age();
     assert_eq!(home.files().len(), 2);
-    // Whoever sweeps needs no codec.
+    // A sweep needs no codec.
     let sweeper = Client::open(&home.url()).unwrap();
     let swept = sweeper.sweep_blobs(home.blobs(), HOUR).await.unwrap();
     assert_eq!((swept.deleted, swept.kept), (0, 2));

@@ -1,5 +1,5 @@
-//! Cancels that say what happened, children with options, and what became of what was sent, on both stores and over
-//! restarts (E29–E33, G35–G38).
+//! Cancellation with reasons and outputs, children with options, and delivery reports, on both stores and
+//! over restarts (E29–E33, G35–G38).
 
 use perennial::RuntimeBuilder;
 use perennial::history::Ending;
@@ -13,7 +13,7 @@ use crate::support::until;
 const CLEANED: ExternalEvent<String> = ExternalEvent::named("cleaned");
 const GO: ExternalEvent<String> = ExternalEvent::named("go");
 
-/// Waits to be cancelled, then for somebody to clean up, and ends as cancelled.
+/// Waits to be cancelled, then for a clean-up, and ends as cancelled.
 #[orchestration]
 async fn tidy(ctx: OrchestrationContext) -> Result<String, String> {
     let reason = ctx.cancelled().await;
@@ -75,7 +75,7 @@ async fn hears_start(ctx: OrchestrationContext, id: String) -> Result<String, St
     Ok(child.await?)
 }
 
-/// Sends an event, a start and a cancel, and says what became of each.
+/// Sends an event, a start and a cancel, and returns the delivery of each.
 #[orchestration]
 async fn sends(ctx: OrchestrationContext, to: String) -> Result<(Delivery, Delivery, Delivery), String> {
     let raised = ctx.raise_event(&to, GO, "ok".to_owned()).delivered();

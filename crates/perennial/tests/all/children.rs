@@ -1,4 +1,4 @@
-//! Children: awaited, raced, refused, left behind; their ends, and the trees they make (G25).
+//! Children: awaited, raced, refused, abandoned; their ends, and their trees (G25).
 
 use std::time::Duration;
 
@@ -62,7 +62,7 @@ async fn leaves(ctx: OrchestrationContext, input: Payload) -> Outcome {
     }
 }
 
-/// Starts another that is nobody's child.
+/// Starts an instance without a parent.
 async fn detaches(ctx: OrchestrationContext, id: Payload) -> Outcome {
     ctx.schedule_orchestration("waits", id.decode::<String>().map_err(failed)?, ());
     Ok(ctx.schedule_wait(event("go")).await)
@@ -326,7 +326,7 @@ async fn g25_a_detached_start_is_independent_of_who_made_it() {
         log.started("p");
         until_there(&client, "other").await;
         let key = client.status("other").await.unwrap().key;
-        // Its id is taken now: a second start of it comes to nothing, and troubles nobody.
+        // The id is taken now: a second start of it has no effect, and disturbs no other instance.
         client.start("detaches", "q", "other").await.unwrap();
         log.started("q");
         client.raise_event("q", "go", ()).await.unwrap();

@@ -1,4 +1,4 @@
-//! Whose clock counts: the store's, not that of whoever asks, and not one that was set back (G9).
+//! The store's clock counts, not the caller's, and not one that was set back (G9).
 
 use std::sync::Arc;
 use std::time::Duration;

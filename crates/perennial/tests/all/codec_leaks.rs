@@ -190,7 +190,7 @@ async fn s10_nothing_of_a_rich_run_stands_on_disk_in_plain() {
     home.is_tight();
 }
 
-/// What blocks an instance names types and places, and quotes no payload.
+/// The reason of a block names types and places, and quotes no payload.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn s10_what_cannot_be_read_is_not_quoted() {
     let home = Home::new();

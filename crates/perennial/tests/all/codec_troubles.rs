@@ -129,7 +129,7 @@ async fn s11_nothing_is_lost_under_a_codec_that_fails_now_and_then() {
     }
     tokio::time::sleep(Duration::from_millis(300)).await;
     codec.be(SOUND);
-    // All are tried again by themselves, and sooner if somebody asks.
+    // All are retried automatically, and sooner on request.
     let blocked = Filter::new().blocked(true);
     client.for_each(blocked, Action::Retry, |_| ()).await.unwrap();
     for id in &ids {
@@ -161,7 +161,7 @@ async fn s11_a_codec_that_cannot_encode_refuses_callers_and_writes_nothing() {
     runtime.shutdown().await.unwrap();
 }
 
-/// A payload has its limit as the code sees it; what codecs make of it may be larger.
+/// The size limit applies to a payload as the code sees it; the encoded form may be larger.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn g24_the_limit_of_a_payload_is_that_of_its_text_whatever_codecs_make_of_it() {
     const LIMIT: usize = 4 << 20;

@@ -1,4 +1,5 @@
-//! Payloads that are encoded in the store (S10 to S12): what is stored, what code and clients see, what a missing key does.
+//! Encoded payloads (S10 to S12): the stored form, the view of code and clients, and the effect of a missing
+//! key.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,7 +13,7 @@ use tempfile::TempDir;
 
 use crate::support::{relaxed, soon};
 
-/// Hides text from whoever reads the file, under keys with names, and notices what was moved to another instance.
+/// Masks text in the file under named keys, and detects payloads that were moved to another instance.
 #[derive(Clone)]
 pub(crate) struct Masked {
     keys: BTreeMap<&'static str, u8>,
@@ -207,7 +208,7 @@ async fn s11_a_missing_key_blocks_its_instance_alone_and_is_named() {
     let home = Home::new();
     home.leave_waiting().await;
     drop({
-        // The key is gone. Others go on.
+        // The key is gone. Other instances continue.
         let runtime = home.runtime(Masked::codecs(&["k2"])).await;
         let client = runtime.client();
         client.raise_event("a", GO, "y".to_owned()).await.unwrap();
@@ -283,7 +284,7 @@ async fn s12_a_client_without_the_codec_asks_and_is_told_that_it_cannot_read_the
     runtime.shutdown().await.unwrap();
 }
 
-/// Payloads of an instance are bound to it: what somebody copied to another instance is not taken for its own.
+/// Payloads are bound to their instance: one copied to another instance is refused.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn s10_a_codec_is_told_whose_payload_it_is() {
     let home = Home::new();
@@ -305,7 +306,7 @@ async fn s10_a_codec_is_told_whose_payload_it_is() {
     assert!(codecs.decode(&mine, &PayloadContext::default()).is_err());
 }
 
-/// What an activity reports is a value like any other, even if it looks like a payload of some codec.
+/// Heartbeat details are values like any other, even if they look like a payload of a codec.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn s10_details_that_look_encoded_come_back_and_block_nobody() {
     #[activity]

@@ -34,7 +34,7 @@ fn kill_minus_9_at_any_moment_loses_nothing_and_doubles_nothing() {
     let mut rng = Rng::new(seed);
     let place = Place::new();
     let load = Load::at(place.path().parent().unwrap().to_owned());
-    // The guests go on whatever happens to the worker.
+    // The guests continue whatever happens to the worker.
     let tokio = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let client = place.guest();
     let guests = Guests::new(client.clone(), load.clone());
@@ -60,7 +60,7 @@ fn kill_minus_9_at_any_moment_loses_nothing_and_doubles_nothing() {
             panic!("seed {seed}: a guest gave up after {kill} kills: {ended:?}");
         }
     }
-    // What was begun is brought to its end by a worker that may finish.
+    // A worker that may finish completes everything that was begun.
     let options = WorkOptions { drains: true, ..WorkOptions::default() };
     let mut last = Worker::spawn("crash::worker_process", load.directory(), &options.settings());
     let is_over = tokio.block_on(async { tokio::time::timeout(2 * PATIENCE, guests.finish(lives)).await });

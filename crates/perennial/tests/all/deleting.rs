@@ -1,4 +1,4 @@
-//! Deleting what runs takes along what it starts meanwhile (G33).
+//! Deleting a running instance also deletes the children that it starts in the meantime (G33).
 
 use perennial::{Filter, OrchestrationContext, Payload, Runtime, RuntimeBuilder};
 
@@ -10,7 +10,7 @@ async fn parent(ctx: OrchestrationContext, _: Payload) -> Outcome {
     ctx.schedule_sub_orchestration_with_id("child", "child", ()).await.map_err(failed)
 }
 
-/// Does not end when asked to; has a child of its own after an event.
+/// Ignores cancel requests; starts a child after an event.
 async fn child(ctx: OrchestrationContext, _: Payload) -> Outcome {
     ctx.on_cancel(|| async {});
     let _: Payload = ctx.schedule_wait(event("go")).await;

@@ -69,7 +69,7 @@ fn no_source_writes_a_code_by_hand() {
     }
 }
 
-/// One error of each public type, as a function of it, with its code, words and advice.
+/// One error of each public type, with its code, text and remedy.
 fn told() -> Vec<(ErrorCode, String, bool, &'static str)> {
     macro_rules! told {
         ($($error:expr),* $(,)?) => {

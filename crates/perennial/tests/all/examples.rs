@@ -1,7 +1,7 @@
-//! Every example ends by itself and prints what it is meant to print.
+//! Every example ends and prints the expected output.
 //!
-//! Cargo builds examples along with the tests of a package and leaves them in a directory beside the tests'. Where
-//! only this test was asked for they may be missing or old; then they are built here.
+//! Cargo builds examples along with the tests of a package, in a directory beside the tests. If only this
+//! test was selected they may be missing or outdated; then they are built here.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use std::time::SystemTime;
 
 const SOURCES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/examples");
 
-/// Examples and what they print, to the letter.
+/// Examples and their exact output.
 const EXAMPLES: &[(&str, &str)] = &[
     ("hello", "Hello, Ada!\n"),
     ("fan_out", "[1, 4, 9, 16, 25], together 55\n"),
@@ -43,9 +43,9 @@ const EXAMPLES: &[(&str, &str)] = &[
     ("eternal_loop", "closed in round 3 with 23\nexecutions: 3\n"),
     (
         "retries_and_heartbeats",
-        "attempt 1 begins behind row 0\n\
-         attempt 2 begins behind row 3\n\
-         attempt 3 begins behind row 7\n\
+        "attempt 1 begins after row 0\n\
+         attempt 2 begins after row 3\n\
+         attempt 3 begins after row 7\n\
          charge, attempt 1\n\
          imported 10 rows of prices.csv; charged: Err(Application(\"card expired\"))\n",
     ),
@@ -68,7 +68,7 @@ const EXAMPLES: &[(&str, &str)] = &[
         "searching",
         "city begins with Os: [\"d-1\", \"d-2\"]\n\
          70 to 120: [\"d-2\", \"d-4\"]\n\
-         behind Oslo: [\"d-4\"]\n\
+         after Oslo: [\"d-4\"]\n\
          arrived: 2\n\
          Oslo Øystese\n",
     ),
@@ -85,7 +85,7 @@ const EXAMPLES: &[(&str, &str)] = &[
          reminded Ada\n\
          not early: true\n\
          in Oslo: 1\n\
-         PER-0606 already exists: instance \"r-1\" is completed; choose another id, or use the one that is there\n\
+         PER-0606 already exists: instance \"r-1\" is completed; choose another id, or use the existing instance\n\
          Use: existed, reminded Ada\n\
          ReplaceEnded: started, reminded Bob\n\
          socks: a new parcel\n\
@@ -102,7 +102,7 @@ const EXAMPLES: &[(&str, &str)] = &[
     ),
 ];
 
-/// What says how long something took cannot be the same each time: its last line has to begin like this.
+/// Examples that print a duration: the last line has to begin like this.
 const TIMED: &[(&str, &str)] = &[("survive", "started 200, completed 200, lost 0, kills 5, ")];
 
 /// The directory that the examples are built into.

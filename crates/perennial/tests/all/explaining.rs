@@ -254,7 +254,7 @@ async fn h42_operations_are_explained_alike_in_every_process_and_after_a_restart
         assert_eq!(line("later", "its delayed").await, "its delayed start until [time] (in [age])");
         assert_eq!(line("parent", "child").await, child);
         soon(runtime.shutdown_within(Duration::from_millis(50))).await.unwrap();
-        // From a store that nobody runs.
+        // From a store without a runtime.
         let left = masked(&guest.explain("pays").await.unwrap().to_string());
         assert_eq!(left, format!("no runtime has run on this store since [time]\n{retry}"));
         let left = guest.explain("copies").await.unwrap();
@@ -395,7 +395,7 @@ async fn h42_work_on_other_nodes_names_them() {
         told("attempt 1 of 1 running").await,
         format!("{of} attempt 1 of 1 running on worker for [age], heartbeat [age] old: 40 %")
     );
-    // Its lease runs out, and nobody has taken the task again.
+    // The lease expires, and the task has not been taken again.
     wait_for(|reply| store.renew_tasks(id, vec![report], 0, reply)).unwrap();
     let lost = format!("{of} attempt 1 of 1 was running on worker, which stopped [age] ago; it runs again");
     assert_eq!(told("attempt 1 of 1 was").await, lost);
@@ -432,11 +432,9 @@ async fn h42_what_is_stuck_is_found_by_its_cause() {
         ]
     );
     assert!(report.is_complete && report.findings.iter().all(|found| !found.remedy.is_empty()));
-    assert!(
-        report.findings[2].text.starts_with("activity `charge` fails again and again: 3 attempts, the last")
-    );
+    assert!(report.findings[2].text.starts_with("activity `charge` fails repeatedly: 3 attempts, the last"));
     soon(runtime.shutdown()).await.unwrap();
-    // Nobody runs them now, and one has something to do.
+    // No runtime is running now, and one instance has work to do.
     guest.start("order", "waits", ()).await.unwrap();
     let report = guest.find_stuck().await.unwrap();
     let missing = report.findings.iter().find(|found| found.kind == FindingKind::NoRuntime).unwrap();
@@ -566,6 +564,6 @@ async fn h42_children_are_followed_to_a_limited_depth() {
     explained(&client, &bottom, "event").await;
     let told = client.explain("deep").await.unwrap().to_string();
     assert_eq!(told.matches("child `").count(), 6, "{told}");
-    assert!(told.ends_with(", which runs"), "{told}");
+    assert!(told.ends_with(", which is running"), "{told}");
     soon(runtime.shutdown()).await.unwrap();
 }

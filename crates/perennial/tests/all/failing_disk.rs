@@ -41,7 +41,7 @@ fn shim(directory: &Path) -> PathBuf {
     library
 }
 
-/// What the process under the shim does; it writes down what it saw.
+/// The process under the shim. It writes a journal.
 #[test]
 #[ignore = "it is a process of the other tests"]
 fn worker_process() {
@@ -95,7 +95,7 @@ fn run_on_a_failing_disk(word: &str) -> (Place, String) {
     (place, failure)
 }
 
-/// With a sound disk everything that was acknowledged is there and goes on; what was not may be there or not.
+/// On a working disk, everything acknowledged is there and continues; the rest may be there or not.
 async fn nothing_is_lost(place: &Place) {
     let handlers = Runtime::open("memory:").orchestration("waiter", "1.0.0", waiter).handlers();
     let mut log = ClientLog::default();

@@ -56,7 +56,7 @@ fn what_is_not_a_filter_is_refused_with_the_term() {
         ("name=a state=running", "\"state=running\": the fields are status, name"),
         ("status=asleep", "the statuses are pending, running"),
         ("blocked=maybe", "`true` or `false`"),
-        ("parent=x", "it is not a key"),
+        ("parent=x", "this is not a key"),
         ("created_from=yesterday", "a time is written as"),
         ("order=random", "`newest` or `oldest`"),
         ("name>order", "only attributes can be compared"),

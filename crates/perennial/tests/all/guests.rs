@@ -214,7 +214,7 @@ async fn a_store_in_memory_has_no_guests() {
     let refused = Client::open("memory:").err().unwrap().to_string();
     assert_eq!(
         refused,
-        "PER-0506 cannot open the store: a store in memory belongs to its process; use the client of that runtime"
+        "PER-0506 cannot open the store: a memory store belongs to its process; use the client of that runtime"
     );
     let mut log = ClientLog::default();
     log.started("c");

@@ -1,4 +1,4 @@
-//! What a node does when there is nothing to do (G10), and what it keeps in memory (G11).
+//! The work of an idle node (G10), and what it keeps in memory (G11).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use crate::support::{soon, until, until_blocked};
 
 type Outcome = Result<Payload, Payload>;
 
-/// Keeps what it was started with, and gives it back when told to go.
+/// Keeps its input, and returns it after an event.
 async fn keeper(ctx: OrchestrationContext, input: Payload) -> Outcome {
     ctx.schedule_wait("go").await;
     Ok(input)

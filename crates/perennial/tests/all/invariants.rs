@@ -1,4 +1,4 @@
-//! The checker of invariants: it accepts what a runtime wrote, and notices when one thing in it is changed.
+//! The checker of invariants accepts what a runtime wrote, and detects every single change to it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -79,7 +79,7 @@ async fn sound() -> (Snapshot, ClientLog) {
     (snapshot, log)
 }
 
-/// What the checker says after a change.
+/// The findings of the checker after a change.
 fn found(
     (snapshot, log): &(Snapshot, ClientLog),
     change: impl FnOnce(&mut Snapshot, &mut ClientLog),
@@ -103,7 +103,7 @@ fn turns(snapshot: &mut Snapshot, id: &str, change: impl FnOnce(&mut Vec<Turn>))
     *bodies = turns.iter().map(|turn| Arc::from(encode_turn(turn))).collect();
 }
 
-/// Breaks what is sound, and demands that it is noticed as the breach of an invariant.
+/// Breaks a sound snapshot, and expects the checker to report the invariant.
 #[track_caller]
 fn assert_found(
     sound: &(Snapshot, ClientLog),

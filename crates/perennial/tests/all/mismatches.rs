@@ -1,5 +1,5 @@
-//! Payloads that are not of the type that the code takes: the instance is blocked with the decoder's reason, nothing is
-//! lost, and a deployment that can read them cures it (E3, G28).
+//! Payloads that are not of the type that the code takes: the instance is blocked with the decoder's reason,
+//! nothing is lost, and it continues after a deployment of code that can decode them (E3, G28).
 
 use std::time::Duration;
 
@@ -50,7 +50,7 @@ async fn strict(ctx: OrchestrationContext, _: Placed) -> Result<String, String> 
     Ok("placed".to_owned())
 }
 
-/// Waits for what it is blocked by, and insists that it says what is missing and quotes nothing.
+/// Waits until the instance is blocked, and checks that the reason names what is missing and quotes nothing.
 async fn reason(client: &Client, id: &str) -> String {
     let status: InstanceView = until_blocked(client, id, "PER-0103").await;
     let blocked = status.blocked.unwrap();
@@ -254,7 +254,7 @@ async fn e16_an_event_that_the_code_cannot_read_is_skipped_by_its_number_and_the
             let blocked = until_blocked(&client, id, "PER-0103").await.blocked.unwrap();
             let number = blocked.event.unwrap();
             assert!(blocked.reason.contains(&format!("event {number} ")), "{}", blocked.reason);
-            // Only what blocks it can be skipped.
+            // Only the event that blocks the instance can be skipped.
             let refused =
                 skipper.skip_event(id, perennial::history::EventId(number.0 + 1)).await.unwrap_err();
             assert_eq!(

@@ -1,5 +1,5 @@
-//! I16: trouble with one instance stops no other. Every kind of trouble at once, in one shard with instances that are
-//! well: those finish while the trouble lasts, and nobody is blocked who was not put in trouble.
+//! I16: an instance in trouble stops no other. Every kind of failure at once, in one shard with healthy
+//! instances: those finish while the failures last, and no healthy instance is blocked.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -30,7 +30,7 @@ async fn spinning(ctx: OrchestrationContext, _: Payload) -> Outcome {
     }
 }
 
-/// Waits for an activity that nobody has registered.
+/// Waits for an activity that is not registered.
 async fn helpless(ctx: OrchestrationContext, _: Payload) -> Outcome {
     ctx.schedule_activity("nowhere", Payload::null()).await.map_err(failed)
 }
@@ -42,9 +42,9 @@ async fn echo(_: ActivityContext, input: Payload) -> Outcome {
 fn options() -> RuntimeOptions {
     let mut options =
         RuntimeOptions { turn_deadline: Duration::from_millis(100), turn_threads: 2, ..relaxed() };
-    // Every turn grows its instance back, so that what is damaged in the store is met.
+    // Every turn hydrates its instance, so that damage in the store is found.
     options.shard.max_resident = 0;
-    // Trouble does not rest: what is blocked is tried again all the time.
+    // Blocked instances are retried all the time.
     options.shard.retry_first = Duration::from_millis(5);
     options.shard.retry_max = Duration::from_millis(50);
     options

@@ -24,7 +24,7 @@ async fn quick(_: OrchestrationContext, input: Payload) -> Result<Payload, Paylo
     Ok(input)
 }
 
-/// Adds up what events and updates bring until there is enough.
+/// Adds up the amounts of events and updates until there is enough.
 async fn total(ctx: OrchestrationContext, enough: u32) -> Result<u32, String> {
     let total = ctx.state(0);
     ctx.on_query(SEEN, &total, |total, factor| total.read(|total| factor * *total));

@@ -1,4 +1,5 @@
-//! A process that is stopped for longer than its lease, and goes on, loses nothing and doubles nothing (G8).
+//! A process that is stopped for longer than its lease, and then continues, loses nothing and does nothing
+//! twice (G8).
 
 use std::thread;
 use std::time::{Duration, Instant};

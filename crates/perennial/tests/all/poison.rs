@@ -22,7 +22,7 @@ const NEIGHBOURS: usize = 20;
 
 type Outcome = Result<Payload, Payload>;
 
-/// Calls one activity, and tells what came of it.
+/// Calls one activity, and returns its outcome.
 async fn caller(ctx: OrchestrationContext, name: Payload) -> Outcome {
     let name: String = name.decode().map_err(failed)?;
     match ctx.schedule_activity(name, Payload::null()).await {

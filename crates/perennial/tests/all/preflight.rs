@@ -110,7 +110,7 @@ async fn p8_preflight_names_the_event_and_the_line_of_a_divergence_and_changes_n
     assert!(found.report.contains("\"pick\"") && found.report.contains("\"pack\""), "{}", found.report);
     let words = report.to_string();
     assert!(words.ends_with("3 open: 0 compatible, 3 incompatible, 0 without code"), "{words}");
-    // Nobody is blocked by it, and everybody goes on with the code that runs.
+    // The check blocks no instance, and all continue with the code that runs.
     let client = shop.runtime.client();
     let blocked = Filter::new().blocked(true);
     assert_eq!(client.list(blocked, None, 10).await.unwrap().rows.len(), 0);

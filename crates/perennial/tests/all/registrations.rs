@@ -1,4 +1,4 @@
-//! Registrations as one value, and what a start refuses.
+//! Registrations as one value, and the checks of a start.
 
 use perennial::prelude::*;
 
@@ -151,7 +151,7 @@ async fn p4_a_start_without_what_orchestrations_use_names_all_of_it() {
         error,
         "PER-0608 not registered: orchestration \"far\" 1.0.0 uses the activity \"ship\", orchestration \"far\" 1.0.0 uses \
          the activity or orchestration \"by.name\", orchestration \"report\" 1.2.0 uses the activity \"mail\"; register it, \
-         or take the declaration back"
+         or remove the declaration"
     );
     let error = refused(pair()).await;
     assert!(error.contains("uses the orchestration \"report\""), "{error}");
@@ -210,7 +210,7 @@ async fn g27_a_policy_decides_the_version_where_none_is_asked_for() {
     assert_eq!(versions_with(latest).await, ["2.0.0", "2.0.0", "2.0.0", "2.0.0"]);
     let first = versions().version_policy(FLOW, exact("1.0.0"));
     assert_eq!(first.handlers().latest_version("flow").as_deref(), Some("1.0.0"));
-    // Who asks for a version gets it.
+    // A caller that specifies a version gets it.
     assert_eq!(versions_with(first).await, ["1.0.0", "1.0.0", "1.0.0", "2.0.0"]);
 
     let error = refused(versions().version_policy("flow", exact("3.0.0"))).await;

@@ -1,4 +1,4 @@
-//! Waiting for a result: for a limited time, and no longer than the instance can go on; and for a runtime that fails.
+//! Waiting for a result with a limit, or until the instance is blocked; and waiting for a runtime that fails.
 
 use std::time::Duration;
 
@@ -57,7 +57,7 @@ async fn p4_waiting_ends_with_the_reason_when_the_instance_is_blocked() {
     }
     let error = by_id.unwrap_err();
     assert!(matches!(&error, Error::Client(ClientError::Blocked { .. })), "{error}");
-    // What was blocked and has ended is told as ended.
+    // An instance that was blocked and has ended is reported as ended.
     client.terminate("broken-1", "given up").await.unwrap();
     assert!(matches!(soon(run.result_unless_blocked()).await, Err(RunError::Ended(_))));
     runtime.shutdown().await.unwrap();

@@ -1,5 +1,5 @@
-//! Retry policies, timeouts and heartbeats (G21, G22): what is tried again, when, how often, and what the next attempt
-//! knows of the one before.
+//! Retry policies, timeouts and heartbeats (G21, G22): which attempts follow, when, how many, and what the
+//! next attempt knows of the one before.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -42,7 +42,7 @@ fn told(result: Result<Payload, ActivityError<Payload>>) -> Outcome {
     }
 }
 
-/// What came of the only activity of an instance.
+/// The outcome of the only activity of an instance.
 async fn outcome(client: &Client, id: &str) -> Job {
     client.wait(id).await.unwrap();
     let history = client.history(id).await.unwrap();

@@ -1,5 +1,5 @@
-//! What becomes of running activities when those that wait for them end: a family is cancelled, a node stops or dies, a
-//! deadline passes (G25, G28, G30, G31).
+//! Running activities whose waiters end: a family is cancelled, a node stops or dies, a deadline passes (G25,
+//! G28, G30, G31).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -108,7 +108,7 @@ async fn cancellable(ctx: OrchestrationContext) -> Result<(), String> {
         ctx.schedule_wait("paid").await;
         Ok(())
     });
-    // Boxed, so that the steps are dropped, and what they still wait for is cancelled, when they are undone.
+    // Boxed, so that the steps are dropped, and their open calls cancelled, before they are undone.
     match ctx.select2(Box::pin(steps), ctx.cancelled()).await {
         Either::First(outcome) => outcome,
         Either::Second(_) => {

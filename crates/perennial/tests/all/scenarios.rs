@@ -1,4 +1,4 @@
-//! What users do with a runtime, from end to end, in memory and on SQLite.
+//! Typical uses of a runtime, from end to end, in memory and on SQLite.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -194,7 +194,7 @@ async fn g23_the_loser_of_a_race_is_told_to_stop() {
         match ctx.select2(slow, ctx.schedule_activity("fast", Payload::null())).await {
             Either::First(_) => Err(Payload::from("the slow one won")),
             Either::Second(fast) => {
-                // It goes on, so that the loser is told by the race and not by the end.
+                // It continues, so that the race cancels the loser and not the end.
                 ctx.schedule_wait("end").await;
                 fast.map_err(failed)
             }

@@ -71,7 +71,7 @@ async fn s16_attributes_are_found_by_prefix_and_range_over_restarts() {
     assert_eq!(found(&client, &[city().starts_with("曲")]).await, ["kong"]);
     assert_eq!(found(&client, &[city().greater_than("London")]).await, ["kong", "edsger"]);
     assert_eq!(found(&client, &["born>1900".parse().unwrap(), city().starts_with("Rot")]).await, ["edsger"]);
-    // What changes is found as it is now, also by another process.
+    // A changed attribute is found by its new value, also from another process.
     moves(&client, "edsger", "Austin").await;
     let guest = place.guest();
     for client in [&client, &guest] {

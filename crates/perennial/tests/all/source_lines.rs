@@ -1,4 +1,4 @@
-//! What blocks an instance by its own code's doing names the source line.
+//! If an instance is blocked by its own code, the reason names the source line.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 

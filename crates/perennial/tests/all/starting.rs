@@ -22,7 +22,7 @@ async fn echo(_: OrchestrationContext, input: Payload) -> Outcome {
     Ok(input)
 }
 
-/// Waits for an event, and returns what it was given and what came.
+/// Waits for an event, and returns its input and the event's content.
 async fn waits(ctx: OrchestrationContext, input: Payload) -> Outcome {
     let came = ctx.schedule_wait(event("go")).await;
     Ok(Payload::from_json(format!("[{},{}]", input.as_json(), came.as_json())).unwrap())
@@ -302,7 +302,7 @@ async fn g17_a_delayed_start_is_durable_at_once_and_does_not_begin_before_its_ti
             let again = client.start_with("echo", who, who, options).await.map(|run| run.is_new());
             assert_eq!(again, exists(who, Status::Pending), "it has its id");
         }
-        // Killed meanwhile.
+        // Killed in the meantime.
         drop(first);
         stage.check(&log, &handlers());
         let second = runtime(stage).await;
@@ -405,7 +405,7 @@ async fn g30_an_instance_that_takes_too_long_ends_as_timed_out_running_or_not_an
             log.started(who);
             log.started(&quick);
         }
-        // Nobody is there when the time comes.
+        // No runtime is running when the time comes.
         first.shutdown().await.unwrap();
         tokio::time::sleep(SPAN).await;
         let second = runtime(stage).await;

@@ -1,4 +1,4 @@
-//! Turns that do not end keep their threads, and nobody else from theirs (G29).
+//! Turns that do not end keep their own threads, and do not starve other instances (G29).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -142,7 +142,7 @@ async fn g29_turns_that_do_not_end_stop_a_node_once_and_not_the_next() {
     assert!(tried <= 4, "{tried} were tried, and kept their threads");
     drop(second);
 
-    // Fixed code finishes them, and nobody has to ask.
+    // Fixed code finishes them without a retry request.
     deaf.let_go.store(true, Ordering::SeqCst);
     let third = deaf.runtime(&place, options()).start().await.unwrap();
     for number in 0..=MAX_LOST {

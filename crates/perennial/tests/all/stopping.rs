@@ -1,4 +1,4 @@
-//! Stopping, dying, starting again, and who may have the store.
+//! Stopping, dying, restarting, and the ownership of the store.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -74,7 +74,7 @@ impl Work {
     }
 }
 
-/// One instance of each kind, each in the middle of what it does.
+/// One instance of each kind, each in the middle of its work.
 async fn leave_some(runtime: &Runtime, work: &Work) -> ClientLog {
     let client = runtime.client();
     let mut log = ClientLog::default();
@@ -91,7 +91,7 @@ async fn leave_some(runtime: &Runtime, work: &Work) -> ClientLog {
     log
 }
 
-/// Everything that was left goes on.
+/// Everything that was left continues.
 async fn all_goes_on(place: &Place, work: &Work, mut log: ClientLog) {
     // A gate of its own: an attempt of the old runtime may still stand at the old one.
     let work = Work { runs: Arc::clone(&work.runs), ..Work::default() };
@@ -368,7 +368,7 @@ async fn p4_what_cannot_be_started_says_why() {
     );
     let missing = start(Runtime::open("sqlite:/no/such/directory/shop.db")).await.to_string();
     assert!(missing.starts_with("PER-0506 cannot open the store: "), "{missing}");
-    // What was refused leaves nothing behind that would be in the way.
+    // A refused start leaves nothing behind.
     let runtime = work.runtime(&place).start().await.unwrap();
     runtime.client().start("waiter", "w", Payload::null()).await.unwrap();
     runtime.shutdown().await.unwrap();
@@ -454,8 +454,8 @@ async fn g31_shutdown_returns_in_time_from_a_store_that_answers_nothing() {
     assert!((&mut stopping).now_or_never().is_none(), "the store has five seconds more than the activities");
     hands.pass(Duration::from_millis(200));
     let error = soon(stopping).await.unwrap_err().to_string();
-    assert!(error.contains("the store did not answer in time"), "{error}");
-    assert!(error.contains("the shards not given up"), "{error}");
+    assert!(error.contains("the store did not respond in time"), "{error}");
+    assert!(error.contains("the shards not released"), "{error}");
     let raised = soon(raised).await.unwrap();
     assert!(matches!(raised, Err(ClientError::Unknown { .. })), "nobody knows: {raised:?}");
 }

@@ -1,4 +1,4 @@
-//! What the root of the crate holds, and that everything its signatures mention can be named.
+//! The items at the root of the crate. Everything that their signatures mention can be named.
 
 use std::collections::BTreeSet;
 use std::fs;

@@ -171,7 +171,8 @@ impl Scene {
         std::fs::remove_file(stop_file(&self.directory())).unwrap();
     }
 
-    /// The culprit is found; a new deployment leaves it alone; with fixed code it finishes once it is retried.
+    /// The culprit is found; a new deployment leaves it alone; with fixed code it finishes once it is
+    /// retried.
     fn find_and_cure(mut self, id: &str) {
         let (mut worker, restarts) = self.restart_until_settled(&BTreeSet::from([id]));
         println!("found after {restarts} restarts");
@@ -179,7 +180,7 @@ impl Scene {
         assert_eq!(blocked.code, "PER-0302");
         assert!(blocked.reason.contains("takes the process down"), "{}", blocked.reason);
 
-        // The same code again, and fixed code: nobody asked for it to be tried.
+        // The same code again, and fixed code: nothing requested a retry.
         worker.kill();
         for code in ["bad", "good"] {
             let mut worker = self.spawn(code);

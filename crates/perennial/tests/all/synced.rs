@@ -1,6 +1,6 @@
-//! I20: acknowledged means synced. A process runs under a preloaded shim that writes down what goes into the write-ahead
-//! log and when it is synced; the process itself writes down, in the same journal, what it was told and what it ran.
-//! Whatever a caller hears of, and whatever an activity is given, has been synced by then.
+//! I20: acknowledged means synced. A process runs under a preloaded shim that logs the writes to the
+//! write-ahead log and the syncs; the process itself logs, in the same journal, the replies it got and the
+//! activities it ran. Every reply to a caller, and every input of an activity, has been synced by then.
 #![cfg(target_os = "linux")]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -53,7 +53,7 @@ async fn answer(_: ActivityContext, event: Payload) -> Outcome {
     Ok(mark(number + ANSWER).into())
 }
 
-/// One caller's round: everything that a caller can be told, each thing with a mark of its own.
+/// One caller's round: every kind of reply, each with its own mark.
 async fn round(client: &Client, number: u64) {
     let id = format!("r-{number}");
     let told = |offset: u64| note("told", number * 10 + offset);
@@ -78,7 +78,7 @@ async fn round(client: &Client, number: u64) {
     }
 }
 
-/// What the process under the shim does.
+/// The process under the shim.
 #[test]
 #[ignore = "it is a process of the other tests"]
 fn worker_process() {
@@ -114,7 +114,7 @@ fn shim(directory: &Path) -> PathBuf {
     library
 }
 
-/// Runs the worker, and gives what was written down.
+/// Runs the worker, and returns its journal.
 fn run(place: &Place, relaxed: bool) -> String {
     let directory = place.path().parent().unwrap().to_owned();
     let mut worker = Command::new(std::env::current_exe().unwrap());
@@ -140,9 +140,9 @@ struct Journal {
     /// By the thread that syncs: what was written when it began.
     syncing: BTreeMap<u64, BTreeSet<u64>>,
     syncs: usize,
-    /// How often something was told, or run.
+    /// The number of replies and runs.
     effects: usize,
-    /// What was told or run before it was synced.
+    /// Replies and runs before their sync.
     early: Vec<String>,
 }
 

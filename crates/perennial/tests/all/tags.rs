@@ -1,5 +1,5 @@
-//! Activities that this node cannot run (G22, S5): they are left in the store for one that can, and whoever takes them
-//! from there tells their instance.
+//! Activities that this node cannot run (G22, S5): they stay in the store for a node that can, which reports
+//! the result to their instance.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -150,7 +150,7 @@ async fn g23_a_task_that_was_taken_is_told_when_its_node_stops_and_runs_again() 
             },
         )
     };
-    // Nobody serves it at first.
+    // No node serves it at first.
     let runtime = home.open().orchestration("caller", "1.0.0", caller).start().await.unwrap();
     runtime.client().start("caller", "p", Payload::null()).await.unwrap();
     until_task(&home, |row| row.state == TaskState::Queued).await;
@@ -176,7 +176,7 @@ async fn g22_tasks_that_were_interrupted_often_run_one_at_a_time_also_if_they_ar
         ctx.schedule_activity("paint", Payload::null()).tag("printer").await.map_err(failed)
     }
     let (place, running, most) = (Place::new(), Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
-    // Nobody serves them at first.
+    // No node serves them at first.
     let runtime = Runtime::open(place.url()).orchestration("caller", "1.0.0", caller).start().await.unwrap();
     for number in 0..5 {
         runtime.client().start("caller", &format!("p-{number}"), Payload::null()).await.unwrap();

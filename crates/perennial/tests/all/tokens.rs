@@ -12,7 +12,7 @@ use crate::support::{Place, relaxed, soon, until};
 
 type Outbox = UnboundedSender<String>;
 
-/// Sends its token out, and leaves the rest to whoever gets it.
+/// Sends out its token, and leaves the result to its holder.
 #[activity(state(Outbox))]
 async fn approval(ctx: ActivityContext) -> Result<Later<u32>, String> {
     ctx.state::<Outbox>().send(ctx.completion_token()).map_err(|error| error.to_string())?;
@@ -119,7 +119,7 @@ impl Office {
         soon(self.inbox.recv()).await.expect("the mailbox is open")
     }
 
-    /// Shuts a runtime down, and checks what is left.
+    /// Shuts a runtime down, and checks the rest.
     async fn close(&self, runtime: Runtime, ids: &[&str]) {
         runtime.shutdown().await.unwrap();
         let mut log = ClientLog::default();
@@ -305,7 +305,7 @@ async fn g43_of_two_who_complete_an_attempt_at_once_each_hears_what_counts() {
                 }
             }
         }
-        // Whoever says what counts is not told off, however late.
+        // Reporting the result that counted is not an error, however late.
         assert_eq!(guests[1].complete_activity(&token, result).await, Ok(()));
     }
     office.close(runtime, &["a0", "a1", "a2", "a3", "a4"]).await;

@@ -1,4 +1,5 @@
-//! Instances in trouble: each is reported, blocks only itself, loses nothing, and finishes after the cure.
+//! Instances in trouble: each is reported, blocks only itself, loses nothing, and finishes once the cause is
+//! fixed.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -35,7 +36,7 @@ async fn patient(ctx: OrchestrationContext, _: Payload) -> Outcome {
 
 fn runtime(place: &Place) -> RuntimeBuilder {
     let mut options = RuntimeOptions { turn_deadline: Duration::from_millis(100), ..relaxed() };
-    // Nothing is tried again by itself within a test.
+    // No automatic retry within a test.
     options.shard.retry_first = Duration::from_millis(1_000_000);
     options.shard.retry_max = Duration::from_millis(1_000_000);
     Runtime::open(place.url())
@@ -51,7 +52,7 @@ fn with<K>(name: &str, code: impl OrchestrationCode<K>) -> Handlers {
         .handlers()
 }
 
-/// Others go on as if nothing were wrong (I16), also in the shards of those who do not.
+/// Other instances are not affected (I16), even in the same shards.
 async fn others_are_fine(client: &Client) {
     let rows = client.list(Filter::new(), None, 1_000).await.unwrap().rows;
     let unfinished = rows.iter().filter(|row| !row.status.is_final());
@@ -79,7 +80,7 @@ async fn leave_a_patient_one(place: &Place) {
     runtime.shutdown().await.unwrap();
 }
 
-/// The cured runtime finishes the patient instance with the event that came while it was blocked.
+/// The fixed runtime finishes the blocked instance with the event that arrived while it was blocked.
 async fn the_patient_one_recovers(place: &Place) {
     let runtime = runtime(place).orchestration("patient", "1.0.0", patient).start().await.unwrap();
     assert_eq!(soon(runtime.client().result("p")).await.unwrap().as_json(), r#""went""#);
@@ -106,7 +107,7 @@ async fn g28_a_panic_blocks_its_instance_until_it_is_cured_and_retried() {
     };
     let runtime = runtime(&place).orchestration("touchy", "1.0.0", touchy.clone()).start().await.unwrap();
     let client = runtime.client();
-    // By then the runtime has looked at all that was blocked when it opened, and tries nothing by itself.
+    // By then the runtime has read everything that was blocked when it opened, and makes no automatic retry.
     others_are_fine(&client).await;
     client.start("touchy", "t", Payload::null()).await.unwrap();
     let status = until_blocked(&client, "t", "PER-0201").await;
@@ -310,7 +311,7 @@ async fn e3_a_corrupt_turn_blocks_its_instance_until_it_is_mended() {
     the_patient_one_recovers(&place).await;
 }
 
-/// Damages a column of the patient instance's row; it must trouble nobody else.
+/// Damages a column of the instance's row; no other instance may be affected.
 async fn a_corrupt_column(column: &str, damage: &str) {
     let place = Place::new();
     leave_a_patient_one(&place).await;
@@ -459,7 +460,7 @@ async fn g28_a_guest_can_retry_a_blocked_instance() {
     };
     let runtime = runtime(&place).orchestration("touchy", "1.0.0", touchy.clone()).start().await.unwrap();
     let client = runtime.client();
-    // By then the runtime has looked at all that was blocked when it opened, and tries nothing by itself.
+    // By then the runtime has read everything that was blocked when it opened, and makes no automatic retry.
     others_are_fine(&client).await;
     client.start("touchy", "t", Payload::null()).await.unwrap();
     until_blocked(&client, "t", "PER-0201").await;
@@ -486,7 +487,7 @@ async fn i16_a_row_that_is_corrupt_when_it_is_looked_at_again_troubles_nobody_el
     client.start("queues", "q", Payload::null()).await.unwrap();
     let set = |value: &str| format!("UPDATE instances SET attributes = {value} WHERE id = 'q'");
     assert_eq!(place.connection().execute(&set("'{'"), []), Ok(1));
-    // Its time in the queue is over, and whether somebody took it has to be read.
+    // Its queue timeout has elapsed, and whether a node took it has to be read.
     tokio::time::sleep(Duration::from_millis(400)).await;
     assert_eq!(runtime.failure(), None, "the damage of one row stops the node");
     client.start("neighbour", "n", Payload::null()).await.unwrap();

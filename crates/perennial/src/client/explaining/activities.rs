@@ -1,4 +1,4 @@
-//! Where an open activity stands, by its task row and the nodes.
+//! The state of an open activity, from its task row and the nodes.
 
 use perennial_core::codec::{Codecs, EncodedPayload, PayloadContext};
 use perennial_core::store::{TaskRow, TaskState};
@@ -8,7 +8,7 @@ use super::nodes::{Nodes, Ownership};
 use super::text::cut;
 use super::wait::{ActivityState, FailedAttempt};
 
-/// What is known around an activity.
+/// The circumstances of an activity.
 pub(super) struct Around<'a> {
     pub(super) nodes: &'a Nodes,
     pub(super) ownership: &'a Ownership,
@@ -24,12 +24,12 @@ pub(super) fn max_attempts(options: Option<&ActivityOptions>) -> Option<u32> {
     (most != u32::MAX).then_some(most)
 }
 
-/// The attempt that failed last.
+/// The last failed attempt.
 pub(super) fn last_failure(task: &TaskRow) -> Option<FailedAttempt> {
     let failed = task.past.iter().rev().find_map(|past| past.error.as_ref().map(|error| (past, error)));
     failed.map(|(past, error)| FailedAttempt {
         at: Timestamp::from_millis(past.ended_ms),
-        // Errors are kept as JSON; one that is a text reads better without its quotes.
+        // Errors are stored as JSON; a text is shown without its quotes.
         error: cut(
             &Payload::from_json(error.as_str()).map_or_else(|_| error.clone(), |error| error.to_text())
         ),
@@ -37,7 +37,7 @@ pub(super) fn last_failure(task: &TaskRow) -> Option<FailedAttempt> {
     })
 }
 
-/// What happens with an activity. `queued` is how many activities are queued in the store.
+/// The state of an activity. `queued` is the number of activities that are queued in the store.
 pub(super) fn state(task: Option<&TaskRow>, around: &Around<'_>, queued: u64) -> ActivityState {
     let Some(task) = task else {
         return match around.ownership {
@@ -58,7 +58,7 @@ pub(super) fn state(task: Option<&TaskRow>, around: &Around<'_>, queued: u64) ->
         }
         TaskState::Leased { holder, .. } => {
             let holder = around.nodes.holder(holder);
-            // What the owner itself runs has no end, and is over with the owner.
+            // An attempt of the owner itself has no due time, and ends with the owner.
             let owner = match (task.due_ms, around.ownership) {
                 (None, Ownership::Live(node)) => Some((node.clone(), true)),
                 (None, _) => Some((holder.clone().map_or_else(String::new, |(name, _)| name), false)),
@@ -66,7 +66,8 @@ pub(super) fn state(task: Option<&TaskRow>, around: &Around<'_>, queued: u64) ->
             };
             let lease_over = task.due_ms.map(Timestamp::from_millis).filter(|due| *due <= around.nodes.now);
             match (owner.or(holder), lease_over) {
-                // Its row is written before it has a slot; other nodes take only what they have a slot for.
+                // The row is written before the attempt has a slot; other nodes take only tasks that they
+                // have a slot for.
                 (Some((node, true)), None) if task.due_ms.is_none() && task.heard_ms.is_none() => {
                     ActivityState::WithOwner {
                         node,
@@ -77,7 +78,7 @@ pub(super) fn state(task: Option<&TaskRow>, around: &Around<'_>, queued: u64) ->
                 (Some((node, _)), since) => {
                     ActivityState::Interrupted { node: (!node.is_empty()).then_some(node), since }
                 }
-                // Its session is over while its lease lasts: a node that stops lets its attempts end.
+                // The session has ended but the lease has not: a stopping node lets its attempts finish.
                 (None, None) => running(task, "a node that is stopping".to_owned(), around.codecs),
                 (None, since) => ActivityState::Interrupted { node: None, since },
             }
@@ -89,7 +90,7 @@ pub(super) fn state(task: Option<&TaskRow>, around: &Around<'_>, queued: u64) ->
 fn running(task: &TaskRow, node: String, codecs: &Codecs) -> ActivityState {
     let details = task.details.as_ref().map(|details| {
         let decoded = codecs.decode(details, &PayloadContext::of(task.id.key)).ok();
-        // What cannot be decoded here is shown as a marker.
+        // Details that cannot be decoded here are shown as a marker.
         let shown = decoded.or_else(|| EncodedPayload::of(details).map(|encoded| encoded.marker()));
         cut(&shown.unwrap_or_else(Payload::null).to_text())
     });
@@ -101,7 +102,7 @@ fn running(task: &TaskRow, node: String, codecs: &Codecs) -> ActivityState {
 fn waiting(task: &TaskRow, around: &Around<'_>) -> ActivityState {
     let due = task.due_ms.map(Timestamp::from_millis);
     if let Some(since) = task.waits_for_token_since_ms().map(Timestamp::from_millis) {
-        // It is given up at the end of all its time, too.
+        // The deadline of all attempts ends this one, too.
         let gives_up = due.into_iter().chain(around.deadline).min();
         return ActivityState::Token { since, gives_up };
     }

@@ -1,9 +1,10 @@
-//! Why an instance does not move.
+//! Explanations of why an instance does not make progress.
 //!
-//! The answer is computed from what is stored: the history (what is open), task rows (what happens with open activities),
-//! sessions (which nodes are alive and what they have registered), the instance's row and its inbox. So it is the same in
-//! the process of the runtime and in any other. Reading is bounded: a history is read a page at a time and not beyond a
-//! limit, of a large fan-out only the first operations are listed, and children are followed to a limited depth.
+//! An explanation is computed from stored data: the history (open operations), task rows (the state of open
+//! activities), sessions (live nodes and their registrations), the instance's row and its inbox. So it is the
+//! same in the process of the runtime and in any other. Reading is bounded: a history is read in pages up to
+//! a limit, only the first operations of a large fan-out are listed, and children are followed to a limited
+//! depth.
 
 mod activities;
 mod nodes;
@@ -36,39 +37,39 @@ pub use wait::{ActivityState, ActivityWait, Explanation, FailedAttempt, Wait, Wa
 /// How many open operations are listed.
 const LISTED_OPERATIONS: usize = 50;
 
-/// How much is read for one answer.
+/// Limits of one explanation.
 #[derive(Clone, Copy)]
 struct Depth {
-    /// How far children are followed.
+    /// How many levels of children are followed.
     levels: usize,
     /// How many turns of a history are read.
     turns: u64,
 }
 
 impl Depth {
-    /// For somebody who asks about one instance.
+    /// For one instance.
     const WHOLE: Depth = Depth { levels: 5, turns: 200_000 };
-    /// For a list of many.
+    /// For a list of instances.
     const LIST: Depth = Depth { levels: 0, turns: 2_000 };
 }
 
-/// How many children are looked at for one answer.
+/// How many children are read for one explanation.
 const FOLLOWED_CHILDREN: usize = 20;
 
-/// What is the same for all instances that are looked at.
+/// Data that is the same for all instances of an explanation.
 struct Surroundings {
     nodes: Nodes,
     paused: PausedOrchestrations,
-    /// How many activities are queued in the store, once somebody wanted to know.
+    /// The number of activities that are queued in the store, once it was read.
     queued: Option<u64>,
-    /// The instances that were looked at for this answer.
+    /// The instances that were read for this explanation.
     seen: BTreeSet<InstanceKey>,
 }
 
 impl Client {
-    /// Explains why an instance does not move: what it waits for, since when, and what becomes of it.
+    /// Explains why an instance does not make progress: what it waits for, since when, and what happens next.
     ///
-    /// It works from any process that can open the store, whether a runtime runs or not.
+    /// Works from any process that can open the store, whether a runtime is running or not.
     ///
     /// ```
     /// use perennial::prelude::*;
@@ -100,8 +101,8 @@ impl Client {
         self.explained(&InstanceView::from(row), &mut around, Depth::WHOLE).await
     }
 
-    /// Explains the instances of a list, in their order. It reads less than [`Client::explain`]: children are not followed,
-    /// and of a long history nothing is read. [`Explanation::short`] fits into a column.
+    /// Explains the instances of a list, in their order. Reads less than [`Client::explain`]: children are
+    /// not followed, and long histories are skipped. [`Explanation::short`] fits into a column.
     pub async fn explain_each(&self, instances: &[InstanceView]) -> Result<Vec<Explanation>, ClientError> {
         let mut around = self.surroundings().await?;
         let mut explanations = Vec::with_capacity(instances.len());
@@ -132,7 +133,7 @@ impl Client {
         Ok(Explanation { id: id.clone(), key: *key, status: *status, at: around.nodes.now, waits, more })
     }
 
-    /// What an instance waits for, and how many operations were left out.
+    /// The waits of an instance, and the number of operations that were left out.
     async fn waits(
         &self,
         id: &str,
@@ -168,7 +169,7 @@ impl Client {
         Ok((reasons.into_iter().map(|reason| Wait::new(reason, now)).collect(), more))
     }
 
-    /// What the code of an instance waits for, and how many operations were left out.
+    /// The waits of the code of an instance, and the number of operations that were left out.
     async fn operations(
         &self,
         row: &InstanceRow,
@@ -210,7 +211,7 @@ impl Client {
         Ok((reasons, shown.count()))
     }
 
-    /// A child, with what it waits for itself.
+    /// A child, with its own waits.
     async fn child(
         &self,
         row: &InstanceRow,
@@ -226,7 +227,7 @@ impl Client {
         let starter = work.starter_of(event, row.execution);
         let id = instance.clone().unwrap_or_else(|| child_id(&row.id, starter, event));
         let found = self.call(&id, |store, reply| store.find(&id, reply)).await?;
-        // Somebody else may have the id.
+        // Another instance may have the id.
         let parent = row.key.to_string();
         let is_child = |found: &InstanceRow| {
             found.parent.as_ref().is_some_and(|link| link.key == parent && link.event_id == event)
@@ -242,12 +243,12 @@ impl Client {
             Some(found) => {
                 let depth = Depth { levels: depth.levels - 1, ..depth };
                 match self.waits(&id, found.key, around, depth).await {
-                    // That no runtime runs is told of the parent already.
+                    // The parent's explanation already says that no runtime is running.
                     Ok((waits, _)) => {
                         let is_news = |wait: &Wait| !matches!(wait.reason, WaitReason::NoRuntime { .. });
                         waits.into_iter().filter(is_news).collect()
                     }
-                    // It was deleted meanwhile.
+                    // Deleted in the meantime.
                     Err(ClientError::NotFound { .. }) => Vec::new(),
                     Err(error) => return Err(error),
                 }
@@ -259,7 +260,7 @@ impl Client {
     }
 }
 
-/// What keeps a whole instance from going on.
+/// Reasons that stop the whole instance.
 fn of_instance(loaded: &LoadedInstance, around: &Surroundings, ownership: &Ownership) -> Vec<WaitReason> {
     let LoadedInstance { row, inbox, tasks, .. } = loaded;
     let now = around.nodes.now;
@@ -291,7 +292,7 @@ fn of_instance(loaded: &LoadedInstance, around: &Surroundings, ownership: &Owner
     reasons
 }
 
-/// A pause, a fault, or code that nobody has.
+/// A pause, a block, or code that is not registered.
 fn of_row(row: &InstanceRow, around: &Surroundings) -> Vec<WaitReason> {
     let paused = |since_ms, why: &perennial_core::Why, orchestration| WaitReason::Paused {
         since: Timestamp::from_millis(since_ms),
@@ -310,7 +311,7 @@ fn of_row(row: &InstanceRow, around: &Surroundings) -> Vec<WaitReason> {
                 attempts: blocked.attempts,
             }),
         },
-        // It has not taken a turn since.
+        // The instance has not taken a turn since the pause.
         (None, Some(setting)) => reasons.push(paused(setting.since_ms, &setting.why, true)),
         (None, None) => {}
     }
@@ -323,7 +324,7 @@ fn of_row(row: &InstanceRow, around: &Surroundings) -> Vec<WaitReason> {
     reasons
 }
 
-/// A request to cancel, and updates whose handlers run.
+/// A cancel request, and running handlers of updates.
 fn of_code(work: &OpenWork) -> Vec<WaitReason> {
     let cancellation = work.cancel_request().map(|cancel| WaitReason::Cancellation {
         reason: cancel.reason.clone(),
@@ -365,7 +366,7 @@ fn activity(
     }))
 }
 
-/// What needs nothing but the history.
+/// Operations that are explained by the history alone.
 fn other(operation: &OpenOperation, gives_up: Option<Timestamp>) -> Option<WaitReason> {
     let (event, since) = (operation.event, operation.at);
     match &operation.decision {

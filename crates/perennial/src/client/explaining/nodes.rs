@@ -1,11 +1,11 @@
-//! The nodes of a store, as the directory of sessions shows them.
+//! The nodes of a store, from the directory of sessions.
 
 use std::collections::BTreeMap;
 
 use perennial_core::store::{Directory, NodeInfo, SessionId, SessionRole, SessionRow, ShardOwner};
 use perennial_core::{NamePattern, Timestamp};
 
-/// The nodes that were there when the directory was read.
+/// The nodes at the time the directory was read.
 pub(super) struct Nodes {
     pub(super) now: Timestamp,
     sessions: Vec<SessionRow>,
@@ -13,12 +13,12 @@ pub(super) struct Nodes {
     live: BTreeMap<SessionId, NodeInfo>,
 }
 
-/// Who looks after an instance.
+/// The ownership of an instance.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Ownership {
-    /// A live node, by its name.
+    /// Owned by a live node, by its name.
     Live(String),
-    /// Nobody, since then. Other nodes run.
+    /// Not owned, since then. Other nodes are running.
     NoOwner(Option<Timestamp>),
     /// No process runs orchestrations.
     NoRuntime(Option<Timestamp>),
@@ -43,7 +43,7 @@ impl Nodes {
         self.live.values().any(|info| info.owns_shards)
     }
 
-    /// Who looks after the instances of a shard.
+    /// The ownership of the instances of a shard.
     pub(super) fn ownership(&self, owner: ShardOwner) -> Ownership {
         let session = owner.session.and_then(|id| self.session(id));
         let lane = session.filter(|session| session.role == SessionRole::Lane);
@@ -75,8 +75,8 @@ impl Nodes {
         self.live.values().filter(serves).map(name_of).collect()
     }
 
-    /// Whether a live node can run an orchestration at a version, or at any if it is not settled; and otherwise which
-    /// versions there are.
+    /// Whether a live node can run an orchestration at a version, or at any if none is set yet. Otherwise
+    /// returns the available versions.
     pub(super) fn runs(&self, name: &str, version: &str) -> Result<(), Vec<String>> {
         let registered = self.live.values().flat_map(|info| &info.orchestrations);
         let mut versions: Vec<String> = registered
@@ -94,7 +94,7 @@ impl Nodes {
     }
 }
 
-/// Whether a registered name, or a pattern that ends with a star, stands for a name.
+/// Whether a registered name, or a pattern that ends with a star, matches a name.
 fn is_meant(registered: &str, name: &str) -> bool {
     registered == name || NamePattern::parse(registered).is_ok_and(|pattern| pattern.covers(name))
 }

@@ -1,5 +1,5 @@
-//! What an execution has open, read from its history a page at a time: memory grows with what is open, not with the
-//! history.
+//! The open operations of an execution, read from its history in pages: memory grows with the open
+//! operations, not with the history.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,7 +7,7 @@ use perennial_core::history::CancelRequest;
 use perennial_core::store::{TurnReader, TurnRow};
 use perennial_core::{Decision, EventId, HistoryError, InstanceKey, Job, Ledger, Timestamp, Turn, UnitId};
 
-/// How many unread events of all names are remembered by their ids, to know the name of one that is skipped. No more can
+/// How many unread events of all names are remembered by id, to know the name of a skipped one. No more can
 /// be unread.
 const REMEMBERED_EVENTS: usize = 10_000;
 
@@ -21,7 +21,7 @@ pub(super) struct OpenOperation {
     turn: u64,
 }
 
-/// Reads a history, and tells what is open at its end.
+/// Reads a history and returns the operations that are open at its end.
 pub(super) struct OpenWork {
     reader: TurnReader,
     ledger: Ledger,
@@ -30,7 +30,7 @@ pub(super) struct OpenWork {
     /// The names of updates whose handlers run, and when they were accepted.
     updates: BTreeMap<EventId, (String, Timestamp)>,
     stopping: BTreeSet<EventId>,
-    /// How many events of a name came. Waits take them in order, and stay open in the ledger.
+    /// The number of events that arrived, by name. Waits take them in order, and stay open in the ledger.
     came: BTreeMap<String, usize>,
     remembered: BTreeMap<EventId, String>,
     /// The execution that started each child, if a reset kept it from another one.
@@ -56,7 +56,7 @@ impl OpenWork {
         self.ledger.turns()
     }
 
-    /// Takes the turns that follow those before.
+    /// Reads the turns that follow the previous ones.
     pub(super) fn read(&mut self, rows: &[TurnRow]) -> Result<(), HistoryError> {
         for row in rows {
             let turn = self.reader.read(row)?;
@@ -103,17 +103,17 @@ impl OpenWork {
         }
     }
 
-    /// Whether the execution is over.
+    /// Whether the execution has ended.
     pub(super) fn has_ended(&self) -> bool {
         self.ledger.ended().is_some()
     }
 
-    /// Whether the code asked an activity to stop.
+    /// Whether the code requested the activity to stop.
     pub(super) fn is_stopping(&self, event: EventId) -> bool {
         self.stopping.contains(&event)
     }
 
-    /// When all attempts of an activity have taken too long.
+    /// The deadline for all attempts of an activity.
     pub(super) fn activity_deadline(&self, event: EventId) -> Option<Timestamp> {
         self.ledger.activity_deadline_ms(event).map(Timestamp::from_millis)
     }
@@ -132,7 +132,8 @@ impl OpenWork {
         self.updates.iter().map(|(event, (name, at))| (*event, name.as_str(), *at))
     }
 
-    /// The operations without a result, in the order of their schedule. Waits for events that have come are left out.
+    /// The operations without a result, in the order in which they were scheduled. Waits whose event has
+    /// arrived are left out.
     pub(super) fn operations(&self) -> Vec<OpenOperation> {
         let mut came = self.came.clone();
         let mut operations = Vec::new();
@@ -150,9 +151,9 @@ impl OpenWork {
     }
 }
 
-/// The timer that limits a wait for an event: the only one that the same unit created in the same turn, with nothing but
-/// other waits between the two. That is what `timeout` and `select` leave in a history. It does not tell them from a
-/// `join`, so a wait that is joined with a timer is taken for one with a limit.
+/// The timer that limits a wait for an event: the only one that the same unit created in the same turn, with
+/// nothing but other waits between the two. `timeout` and `select` leave this pattern in a history. So does
+/// `join`, so a wait that is joined with a timer is reported as limited.
 pub(super) fn limiting_timer(
     wait: &OpenOperation,
     operations: &[OpenOperation],

@@ -1,4 +1,5 @@
-//! Reading an instance to explain it: its row, tasks and messages of one moment, and what its history has open.
+//! Reading an instance for an explanation: a consistent snapshot of its row, tasks and messages, and the open
+//! operations of its history.
 
 use perennial_core::store::{InstanceRow, LoadedInstance, PageLimit, Reply, Store, StoreError, TurnRow};
 use perennial_core::{HistoryError, InstanceKey, ShardId, TurnFailure};
@@ -13,18 +14,18 @@ use crate::error::ClientError;
 const TURNS_PER_PAGE: PageLimit = PageLimit { rows: 1_000, bytes: 4 << 20 };
 /// How many messages of an instance are counted.
 const MESSAGES: PageLimit = PageLimit { rows: 100, bytes: 64 << 10 };
-/// How often an instance is looked at again that continues as new while it is read.
+/// How often an instance is read again if it continues as new in the meantime.
 const LOOKS: usize = 3;
 
 /// An instance as it was read.
 pub(super) struct Looked {
     pub(super) loaded: LoadedInstance,
-    /// What is open, or why nobody can say.
+    /// The open operations, or the reason why they cannot be determined.
     pub(super) work: Result<OpenWork, WaitReason>,
 }
 
 impl Client {
-    /// Reads an instance with what it has open. Nothing if it is gone.
+    /// Reads an instance with its open operations. `None` if it does not exist.
     pub(super) async fn look(
         &self,
         id: &str,
@@ -39,7 +40,7 @@ impl Client {
             let Some(before) = self.call_stored(id, nothing).await? else { return Ok(None) };
             let execution = before.row.execution;
             let mut work = self.read_work(&before.row, depth).await?;
-            // The last turns, the tasks and the messages are of one moment.
+            // One read, so that the last turns, the tasks and the messages are consistent.
             let read = work.as_ref().map_or(u64::MAX, OpenWork::turns);
             let rest = |store: &dyn Store, reply: Reply<Option<LoadedInstance>>| {
                 store.load(shard, key, read, MESSAGES, reply);
@@ -55,11 +56,11 @@ impl Client {
             }
             return Ok(Some(Looked { loaded, work }));
         }
-        let problem = "it continues as new faster than it can be read".to_owned();
+        let problem = "the instance continues as new faster than it can be read".to_owned();
         Err(ClientError::Unknown { id: id.to_owned(), reason: problem })
     }
 
-    /// What the current execution of an instance has open, as far as its turns are read in pages.
+    /// The open operations of the current execution, from as many turns as are read in pages.
     async fn read_work(
         &self,
         row: &InstanceRow,
@@ -87,7 +88,7 @@ impl Client {
         }
     }
 
-    /// Calls the store without decoding payloads: none of them is looked at.
+    /// Calls the store without decoding payloads, which are not needed.
     async fn call_stored<T: Send + 'static>(
         &self,
         id: &str,

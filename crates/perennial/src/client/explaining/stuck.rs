@@ -1,4 +1,5 @@
-//! What is stuck in a store, grouped by its cause. Looking is bounded: of a large store only a part is read.
+//! Stuck instances and activities of a store, grouped by cause. Reading is bounded: of a large store only a
+//! part is read.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +15,7 @@ use crate::client::Client;
 use crate::error::ClientError;
 use crate::filter::Filter;
 
-/// How many tasks, and how many unfinished instances, are looked at.
+/// How many tasks, and how many unfinished instances, are read.
 const TASKS: usize = 10_000;
 const INSTANCES: usize = 2_000;
 /// How many rows are read at a time.
@@ -22,16 +23,16 @@ const PAGE: usize = 500;
 /// How many instances a finding names.
 const NAMED: usize = 5;
 
-/// What [`Client::find_stuck`] found.
+/// The result of [`Client::find_stuck`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct StuckReport {
     /// The store's clock when it was computed.
     #[serde(rename = "at_ms")]
     pub at: Timestamp,
-    /// What is stuck, one finding for each cause.
+    /// One finding per cause.
     pub findings: Vec<Finding>,
-    /// Whether everything was looked at. Of a store with very many unfinished instances only the oldest are.
+    /// Whether all unfinished instances were checked. Of very many, only the oldest are.
     pub is_complete: bool,
 }
 
@@ -39,24 +40,24 @@ pub struct StuckReport {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Finding {
-    /// What kind of reason it is.
+    /// The kind of the reason.
     pub kind: FindingKind,
-    /// The reason in one line.
+    /// A description in one line.
     pub text: String,
-    /// What to do about it.
+    /// The action to take.
     pub remedy: String,
-    /// How many instances, or activities of them, are concerned.
+    /// The number of affected instances, or of their activities.
     pub count: usize,
-    /// The ids of the first of them.
+    /// The ids of the first affected instances.
     pub instances: Vec<String>,
 }
 
-/// Why instances are stuck.
+/// The kinds of causes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum FindingKind {
-    /// No runtime runs, and instances have something to do.
+    /// No runtime is running, and instances have work to do.
     NoRuntime,
     /// Instances are blocked.
     Blocked,
@@ -64,13 +65,13 @@ pub enum FindingKind {
     OrchestrationNotRegistered,
     /// No live node has an activity registered.
     ActivityNotRegistered,
-    /// The attempts of an activity fail again and again.
+    /// The attempts of an activity fail repeatedly.
     ActivityFailing,
-    /// The process ended again and again while an activity ran.
+    /// The process ended repeatedly while an activity ran.
     ActivityInterrupted,
 }
 
-/// Members of a finding that is being gathered.
+/// The members of a finding.
 #[derive(Default)]
 struct Group {
     count: usize,
@@ -101,10 +102,11 @@ impl Group {
 }
 
 impl Client {
-    /// Finds what does not go on unless somebody acts: instances that are blocked, orchestrations and activities that no
-    /// live node has registered, activities that fail again and again, and work that is due while no runtime runs.
+    /// Finds work that does not continue without intervention: blocked instances, orchestrations and
+    /// activities that no live node has registered, activities that fail repeatedly, and work that is due
+    /// while no runtime is running.
     ///
-    /// It reads at most 10,000 activities and the 2,000 oldest unfinished instances.
+    /// Reads at most 10,000 activities and the 2,000 oldest unfinished instances.
     pub async fn find_stuck(&self) -> Result<StuckReport, ClientError> {
         let nodes = self.surroundings().await?.nodes;
         let mut report = StuckReport { at: nodes.now, is_complete: true, ..StuckReport::default() };
@@ -117,7 +119,7 @@ impl Client {
         Ok(report)
     }
 
-    /// Gathers unfinished instances that are stuck. Returns whether all were looked at.
+    /// Collects stuck instances. Returns whether all were checked.
     async fn stuck_instances(
         &self,
         nodes: &Nodes,
@@ -150,7 +152,7 @@ impl Client {
             let group = groups.entry((FindingKind::Blocked, place)).or_default();
             group.text = format!("instances of `{}` are blocked: {}", row.name, text::cut(cause));
             group.remedy =
-                "`perennial show` has the report of each; `perennial retry` tries it again".to_owned();
+                "`perennial show` displays the report of each; `perennial retry` retries it".to_owned();
             group.add(row);
         }
         if row.blocked.is_some() {
@@ -168,7 +170,7 @@ impl Client {
                         has_work: true,
                     };
                     let line = text::line(&reason, nodes.now);
-                    let text = format!("instances have something to do, and {line}");
+                    let text = format!("instances have work to do, and {line}");
                     let remedy = text::remedy(&reason).unwrap_or_default();
                     groups.insert(key.clone(), Group { text, remedy, ..Group::default() });
                 }
@@ -186,7 +188,7 @@ impl Client {
         Ok(())
     }
 
-    /// Gathers activities that are stuck. Returns whether all were looked at.
+    /// Collects stuck activities. Returns whether all were checked.
     async fn stuck_tasks(
         &self,
         nodes: &Nodes,
@@ -235,7 +237,7 @@ fn stuck_task(task: &TaskRow, nodes: &Nodes, groups: &mut BTreeMap<(FindingKind,
     };
     let activity = ActivityWait {
         name: task.name.clone(),
-        // Rows are grouped by name; only histories tell ids.
+        // Rows are grouped by name; ids are only in the histories.
         id: None,
         event: task.id.event,
         tag: task.tag.clone(),
@@ -269,11 +271,8 @@ fn activity_text(kind: FindingKind, example: &ActivityWait, now: Timestamp) -> S
         (FindingKind::ActivityInterrupted, _) => format!("the process ended while {name} ran"),
         (_, Some(failed)) => {
             let (attempts, age) = (example.attempt - 1, span(now - failed.at));
-            format!(
-                "{name} fails again and again: {attempts} attempts, the last {age} ago with {}",
-                failed.error
-            )
+            format!("{name} fails repeatedly: {attempts} attempts, the last {age} ago with {}", failed.error)
         }
-        (_, None) => format!("{name} fails again and again"),
+        (_, None) => format!("{name} fails repeatedly"),
     }
 }

@@ -1,4 +1,4 @@
-//! Waits in English: one line each, the same wherever they are shown.
+//! Waits as English text: one line each.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use super::wait::{ActivityState, ActivityWait, WaitReason};
 
 /// How many characters of a text that users wrote are shown.
 pub(super) const SHOWN_CHARS: usize = 200;
-/// The first moment of the year 10000. Whatever is due then waits for ever.
+/// The first moment of the year 10000. A timer that is due then never fires.
 const FOR_EVER: Timestamp = Timestamp::from_millis(253_402_300_800_000);
 
 /// A time to the second.
@@ -71,9 +71,9 @@ pub(super) fn line(reason: &WaitReason, now: Timestamp) -> String {
                     format!("{child}: orchestration `{name}`, scheduled {age} ago, has not been started yet")
                 }
                 (Some(status), _) if status.is_final() => {
-                    format!("{child}, which has {}: its outcome is on its way", ended(*status))
+                    format!("{child}, which has {}: its outcome has not arrived yet", ended(*status))
                 }
-                (Some(_), None) => format!("{child}, which runs"),
+                (Some(_), None) => format!("{child}, which is running"),
                 (Some(_), Some((first, others))) => {
                     let which = if first.reason.is_state() { ":" } else { ", which waits for" };
                     let more = match others.len() {
@@ -166,14 +166,14 @@ fn activity_line(activity: &ActivityWait, now: Timestamp) -> String {
                 ordinal(activity, *attempt)
             )
         }
-        ActivityState::NotStarted => format!("{} runs when a runtime does", ordinal(activity, *attempt)),
+        ActivityState::NotStarted => format!("{} runs once there is a runtime", ordinal(activity, *attempt)),
         ActivityState::Retry { due } => {
             format!("{}, next {}", failure(activity, now), at_text(*due, now))
         }
         ActivityState::Held { due } => {
             let times = many(u64::from(activity.interruptions), "time");
             let until = at_text(*due, now);
-            format!("held back because its process ended {times} while it ran; next {until}")
+            format!("delayed because its process ended {times} while it ran; next {until}")
         }
         ActivityState::Due { since } => {
             let failed = activity.failed.as_ref().map(|_| format!("{}, ", failure(activity, now)));
@@ -210,7 +210,7 @@ fn activity_line(activity: &ActivityWait, now: Timestamp) -> String {
     line
 }
 
-/// Which attempt of how many.
+/// The number of an attempt, and how many are allowed.
 fn ordinal(activity: &ActivityWait, attempt: u32) -> String {
     match activity.max_attempts {
         Some(most) => format!("attempt {attempt} of {most}"),
@@ -218,7 +218,7 @@ fn ordinal(activity: &ActivityWait, attempt: u32) -> String {
     }
 }
 
-/// The attempt before the next one, which failed.
+/// The failed attempt before the next one.
 fn failure(activity: &ActivityWait, now: Timestamp) -> String {
     let past = ordinal(activity, activity.attempt.saturating_sub(1).max(1));
     match &activity.failed {
@@ -230,7 +230,7 @@ fn failure(activity: &ActivityWait, now: Timestamp) -> String {
     }
 }
 
-/// What to do about a wait that does not end by itself.
+/// The action for a wait that does not end without intervention.
 pub(super) fn remedy(reason: &WaitReason) -> Option<String> {
     if !reason.is_stuck() {
         return None;
@@ -263,7 +263,7 @@ fn activity_remedy(activity: &ActivityWait) -> String {
         }
         _ if activity.interruptions > 0 => format!("find out why the process ends while `{name}` runs"),
         _ => format!(
-            "fix what makes `{name}` fail; its next attempt follows by itself, or cancel the instance"
+            "fix the cause of the failures of `{name}`; its next attempt follows automatically. Or cancel the instance"
         ),
     }
 }
@@ -315,7 +315,7 @@ fn age(since: Timestamp, now: Timestamp) -> String {
     span(now - since)
 }
 
-/// A length of time in its two largest units.
+/// A duration in its two largest units.
 pub(super) fn span(duration: Duration) -> String {
     let two = |large: u64, unit: &str, small: u64, small_unit: &str| match small {
         0 => format!("{large} {unit}"),
@@ -343,7 +343,7 @@ fn listed(names: &[String]) -> String {
     }
 }
 
-/// The beginning of a text that users wrote, on one line.
+/// The beginning of a text written by users, on one line.
 pub(super) fn cut(text: &str) -> String {
     let one_line = |c: char| if c.is_control() { ' ' } else { c };
     match text.chars().nth(SHOWN_CHARS) {

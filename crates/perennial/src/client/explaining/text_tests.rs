@@ -1,4 +1,4 @@
-//! The texts of all kinds of waits, as people read them.
+//! The texts of all kinds of waits.
 
 use std::time::Duration;
 

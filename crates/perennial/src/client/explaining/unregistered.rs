@@ -1,4 +1,4 @@
-//! What a runtime says of open instances when it starts: which code they need that no live node has registered.
+//! The check at the start of a runtime for code that open instances need and no live node has registered.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -11,13 +11,13 @@ use crate::client::Client;
 use crate::error::ClientError;
 use crate::filter::Filter;
 
-/// How many unfinished instances, and how many tasks, are looked at. They are read as one page each.
+/// How many unfinished instances, and how many tasks, are checked. Each is read as one page.
 const ROWS: usize = 500;
 
-/// How long the start may be delayed by looking.
+/// How long the check may delay the start.
 const PATIENCE: Duration = Duration::from_millis(500);
 
-/// How many of what: instances by the name and version of their orchestration, activities by their name and tag.
+/// Counts: instances by name and version of their orchestration, activities by name and tag.
 #[derive(Default)]
 struct Unregistered {
     orchestrations: BTreeMap<(String, String), usize>,
@@ -25,11 +25,11 @@ struct Unregistered {
 }
 
 impl Client {
-    /// Writes a line to the log for each orchestration and activity that open instances need and no live node has
-    /// registered. Instances that need them are not lost: they wait, and [`Client::find_stuck`] finds them too.
+    /// Logs each orchestration and activity that open instances need and no live node has registered. The
+    /// instances are not lost: they wait, and [`Client::find_stuck`] finds them too.
     ///
-    /// Looking is cheap however large the store is: the 500 oldest unfinished instances and 500 tasks are read, without
-    /// their histories, and it is given up after half a second.
+    /// The cost does not depend on the size of the store: the 500 oldest unfinished instances and 500 tasks
+    /// are read, without their histories, and the check stops after half a second.
     pub(crate) async fn warn_of_unregistered(&self) {
         let found = match tokio::time::timeout(PATIENCE, self.find_unregistered()).await {
             Ok(Ok(found)) => found,

@@ -1,4 +1,4 @@
-//! What an instance can wait for, as data.
+//! The waits of an instance, as data.
 
 use std::fmt;
 
@@ -8,34 +8,34 @@ use serde::{Deserialize, Serialize};
 
 use super::text;
 
-/// From this many failed attempts on, an activity counts as failing again and again.
+/// An activity with at least this many failed attempts counts as failing repeatedly.
 const FAILING_ATTEMPTS: u32 = 3;
 
-/// Why an instance does not move: everything that it waits for. [`Client::explain`](crate::Client::explain) computes it.
+/// Everything that an instance waits for. Computed by [`Client::explain`](crate::Client::explain).
 ///
-/// `Display` writes one line for each wait. Serialised, each wait has its line and the same facts as fields.
+/// `Display` writes one line per wait. Serialised, each wait has its line and the same facts as fields.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Explanation {
-    /// The instance's id.
+    /// The id of the instance.
     pub id: String,
-    /// The instance's key.
+    /// The key of the instance.
     pub key: InstanceKey,
-    /// Where the instance stands.
+    /// The status of the instance.
     pub status: Status,
     /// The store's clock when this was computed. Ages in texts are relative to it.
     #[serde(rename = "at_ms")]
     pub at: Timestamp,
-    /// What it waits for: first what concerns the whole instance, then open operations in the order of their schedule.
-    /// Empty if it has ended.
+    /// Waits of the whole instance first, then open operations in the order in which they were scheduled.
+    /// Empty if the instance has ended.
     pub waits: Vec<Wait>,
-    /// How many further open operations there are; not all of a large fan-out are listed.
+    /// The number of open operations that are not listed.
     pub more: usize,
 }
 
 impl Explanation {
-    /// The first wait in a few words, and how many others there are. For a column of a list, so that no runtime runs is left
-    /// out if the instance waits for something else anyway.
+    /// The first wait in a few words, with the number of the others, for a column of a list. A missing
+    /// runtime is left out if the instance waits for something else anyway.
     pub fn short(&self) -> String {
         let is_own = |wait: &&Wait| {
             !matches!(wait.reason, WaitReason::NoRuntime { has_work: false, .. } | WaitReason::NoOwner { .. })
@@ -48,7 +48,7 @@ impl Explanation {
         }
     }
 
-    /// Whether one of the waits does not end unless somebody acts.
+    /// Whether one of the waits does not end without intervention.
     pub fn is_stuck(&self) -> bool {
         self.waits.iter().any(Wait::is_stuck)
     }
@@ -72,16 +72,16 @@ impl fmt::Display for Explanation {
     }
 }
 
-/// One thing that an instance waits for. `Display` writes [`text`](Wait::text).
+/// One wait of an instance. `Display` writes [`text`](Wait::text).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Wait {
     /// The wait in one line of English, with ages as of [`Explanation::at`].
     pub text: String,
-    /// What to do about it, if it does not end by itself.
+    /// The action to take, if the wait does not end without intervention.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub remedy: Option<String>,
-    /// The same as data.
+    /// The wait as data.
     #[serde(flatten)]
     pub reason: WaitReason,
 }
@@ -91,7 +91,7 @@ impl Wait {
         Wait { text: text::line(&reason, at), remedy: text::remedy(&reason), reason }
     }
 
-    /// Whether it does not end unless somebody acts.
+    /// Whether it does not end without intervention.
     pub fn is_stuck(&self) -> bool {
         self.reason.is_stuck()
     }
@@ -103,84 +103,84 @@ impl fmt::Display for Wait {
     }
 }
 
-/// What an instance waits for. All times are by the store's clock.
+/// The kinds of waits. All times are by the store's clock.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum WaitReason {
     /// No process runs orchestrations on this store.
     NoRuntime {
-        /// Since when; `None` if none ever did.
+        /// Since when; `None` if no runtime has run yet.
         #[serde(rename = "since_ms")]
         since: Option<Timestamp>,
-        /// Whether the instance has something to do now.
+        /// Whether the instance has work to do now.
         has_work: bool,
     },
-    /// Nodes run, but none of them owns the instance's shard at the moment.
+    /// Nodes are running, but none of them owns the instance's shard at the moment.
     NoOwner {
-        /// Since when; `None` if none ever did.
+        /// Since when; `None` if it was never owned.
         #[serde(rename = "since_ms")]
         since: Option<Timestamp>,
     },
-    /// Somebody paused it.
+    /// The instance is paused.
     Paused {
-        /// Since when.
+        /// The time of the pause.
         #[serde(rename = "since_ms")]
         since: Timestamp,
-        /// The reason that was given.
+        /// The reason given for the pause.
         reason: String,
-        /// Who did it, if they said so.
+        /// The person or program that paused it, if given.
         by: Option<String>,
         /// Whether the whole orchestration is paused.
         orchestration: bool,
     },
-    /// It cannot take its next turn.
+    /// The instance cannot take its next turn.
     Blocked {
-        /// The stable code of the failure.
+        /// The stable code of the error.
         code: String,
-        /// What happened, in a line.
+        /// The error in one line.
         reason: String,
-        /// Since when.
+        /// The time at which it was blocked.
         #[serde(rename = "since_ms")]
         since: Timestamp,
         /// How often the turn has been tried.
         attempts: u32,
     },
-    /// No live node has its orchestration registered, so it cannot take another turn.
+    /// No live node has the orchestration registered, so the instance cannot take another turn.
     OrchestrationNotRegistered {
-        /// The orchestration.
+        /// The name of the orchestration.
         name: String,
         /// The version that the instance is pinned to; empty if it takes the latest.
         version: String,
-        /// The versions that live nodes have instead.
+        /// The versions that live nodes have registered.
         registered: Vec<String>,
     },
-    /// Its start was delayed.
+    /// The start is delayed.
     Start {
-        /// When it starts.
+        /// The time of the start.
         #[serde(rename = "due_ms")]
         due: Timestamp,
     },
-    /// Messages that its next turn takes.
+    /// Messages that the next turn takes.
     Messages {
-        /// How many, as far as they were counted.
+        /// The number of messages, as far as they were counted.
         count: usize,
         /// Whether there are more.
         more: bool,
-        /// When the oldest arrived.
+        /// The arrival of the oldest message.
         #[serde(rename = "since_ms")]
         since: Timestamp,
     },
-    /// It has so many unread events that senders are refused.
+    /// The instance has so many unread events that senders are refused.
     Full,
-    /// Somebody asked it to cancel, and its code cleans up.
+    /// Cancellation was requested, and the code cleans up.
     Cancellation {
-        /// The reason that was given.
+        /// The reason given for the cancellation.
         reason: String,
         /// When the request was delivered.
         #[serde(rename = "since_ms")]
         since: Timestamp,
-        /// When it is ended if it has not ended by itself.
+        /// The end of the grace period, when the instance is ended.
         #[serde(rename = "until_ms")]
         until: Timestamp,
     },
@@ -188,14 +188,15 @@ pub enum WaitReason {
     Activity(ActivityWait),
     /// An external event.
     Event {
-        /// The event's name.
+        /// The name of the event.
         name: String,
         /// The event id of the wait.
         event: EventId,
-        /// Since when it waits.
+        /// The time at which the wait began.
         #[serde(rename = "since_ms")]
         since: Timestamp,
-        /// When a timer is due that the code created beside the wait, which is how a time limit is recorded.
+        /// The due time of a timer that the code created beside the wait, which is how a time limit is
+        /// recorded.
         #[serde(rename = "gives_up_ms", default, skip_serializing_if = "Option::is_none")]
         gives_up: Option<Timestamp>,
     },
@@ -203,29 +204,29 @@ pub enum WaitReason {
     Timer {
         /// The event id of its creation.
         event: EventId,
-        /// When it fires.
+        /// The time at which it fires.
         #[serde(rename = "due_ms")]
         due: Timestamp,
     },
     /// A sub-orchestration.
     Child {
-        /// The child's id.
+        /// The id of the child.
         id: String,
-        /// The child's orchestration.
+        /// The name of the child's orchestration.
         name: String,
         /// The event id of its schedule.
         event: EventId,
         /// When it was scheduled.
         #[serde(rename = "since_ms")]
         since: Timestamp,
-        /// Where it stands; `None` if it has not been started yet.
+        /// The status of the child; `None` if it has not been started yet.
         status: Option<Status>,
-        /// What the child itself waits for. Empty if it has ended, or is too deep in the tree to be looked at.
+        /// The waits of the child. Empty if it has ended, or is too deep in the tree to be read.
         waits: Vec<Wait>,
     },
-    /// The handler of an update that has no answer yet.
+    /// The handler of an update that has not returned yet.
     Update {
-        /// The update's name.
+        /// The name of the update.
         name: String,
         /// The event id of the request.
         event: EventId,
@@ -233,21 +234,22 @@ pub enum WaitReason {
         #[serde(rename = "since_ms")]
         since: Timestamp,
     },
-    /// A report on something that it sent to another instance.
+    /// The delivery report of a message to another instance.
     Delivery {
-        /// The instance that it was sent to.
+        /// The id of the receiver.
         to: String,
-        /// The event id of the sending.
+        /// The event id of the message.
         event: EventId,
         /// When it was sent.
         #[serde(rename = "since_ms")]
         since: Timestamp,
     },
-    /// Nothing that its history tells of: a condition of its own code, which handlers of events or updates change.
+    /// A condition of the code, which handlers of events or updates change. The history shows no open
+    /// operation.
     Condition,
-    /// Its history was not read: it is damaged, of a newer version, or too long.
+    /// The history was not read: it is damaged, of a newer version, or too long.
     Unread {
-        /// Why.
+        /// Why it was not read.
         problem: String,
         /// Whether it is only too long to be read here.
         too_long: bool,
@@ -255,7 +257,7 @@ pub enum WaitReason {
 }
 
 impl WaitReason {
-    /// Whether it is a state of the whole instance, and not a thing that it waits for.
+    /// Whether this is a state of the whole instance, as opposed to an operation.
     pub fn is_state(&self) -> bool {
         matches!(
             self,
@@ -269,7 +271,7 @@ impl WaitReason {
         )
     }
 
-    /// Whether it does not end unless somebody acts.
+    /// Whether it does not end without intervention.
     pub fn is_stuck(&self) -> bool {
         match self {
             WaitReason::NoRuntime { has_work, .. } => *has_work,
@@ -282,54 +284,55 @@ impl WaitReason {
     }
 }
 
-/// An activity that has no result yet.
+/// An activity without a result.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct ActivityWait {
-    /// The activity's registered name.
+    /// The registered name of the activity.
     pub name: String,
     /// The id that the code gave it, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub id: Option<String>,
     /// The event id of its schedule.
     pub event: EventId,
-    /// Only nodes that serve this tag run it.
+    /// The tag that a node needs to run it, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tag: Option<String>,
     /// When it was scheduled.
     #[serde(rename = "scheduled_ms")]
     pub scheduled: Timestamp,
-    /// The attempt that runs or is next, from 1.
+    /// The number of the running or next attempt, from 1.
     pub attempt: u32,
-    /// How many attempts its retry policy allows; `None` if it sets no limit.
+    /// The number of attempts that its retry policy allows; `None` means no limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_attempts: Option<u32>,
-    /// When all attempts together have taken too long.
+    /// The deadline for all attempts.
     #[serde(rename = "deadline_ms", default, skip_serializing_if = "Option::is_none")]
     pub deadline: Option<Timestamp>,
-    /// The last attempt that failed.
+    /// The last failed attempt.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failed: Option<FailedAttempt>,
-    /// How often in a row the process ended while it ran, as far as that is evidence against it.
+    /// How often in a row the process ended while it ran, counting only cases that may have been caused by
+    /// it.
     #[serde(default)]
     pub interruptions: u32,
-    /// Whether the code asked it to stop.
+    /// Whether the code requested it to stop.
     #[serde(default)]
     pub stopping: bool,
-    /// What happens with it now.
+    /// The current state of the activity.
     #[serde(flatten)]
     pub state: ActivityState,
 }
 
 impl ActivityWait {
-    /// Whether its attempts fail or end their process again and again.
+    /// Whether its attempts repeatedly fail or end their process.
     pub fn is_failing(&self) -> bool {
         let failures = if self.failed.is_some() { self.attempt.saturating_sub(1) } else { 0 };
         failures >= FAILING_ATTEMPTS || self.interruptions > 0
     }
 
     fn is_stuck(&self) -> bool {
-        // Without any node, it is a runtime that is missing.
+        // Without any node, the cause is the missing runtime.
         self.is_failing() || matches!(self.state, ActivityState::NotRegistered { nodes: 1.., .. })
     }
 }
@@ -338,25 +341,25 @@ impl ActivityWait {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct FailedAttempt {
-    /// When it ended.
+    /// The time of the failure.
     #[serde(rename = "at_ms")]
     pub at: Timestamp,
-    /// How it failed, shortened.
+    /// The error, shortened.
     pub error: String,
-    /// The node that ran it, unless that was the instance's owner.
+    /// The name of the node that ran it, or `None` for the instance's owner.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node: Option<String>,
 }
 
-/// What happens with an activity that has no result yet.
+/// The state of an activity without a result.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "state", rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum ActivityState {
-    /// The node that owns the instance has it: it runs, or waits there for a free slot. Which of both is not stored until
-    /// it sends a heartbeat.
+    /// The node that owns the instance has it: it runs, or waits there for a free slot. The store shows which
+    /// only after the first heartbeat.
     WithOwner {
-        /// The node's name.
+        /// The name of the node.
         node: String,
         /// Since when the node has it.
         #[serde(rename = "since_ms")]
@@ -364,69 +367,69 @@ pub enum ActivityState {
     },
     /// A node runs it.
     Running {
-        /// The node's name.
+        /// The name of the node.
         node: String,
         /// When the attempt began.
         #[serde(rename = "since_ms")]
         since: Option<Timestamp>,
-        /// When it last sent a heartbeat with details; `None` if it has not.
+        /// The time of the last heartbeat with details, or `None`.
         #[serde(rename = "heard_ms")]
         heard: Option<Timestamp>,
-        /// What its attempts reported last, shortened.
+        /// The last heartbeat details of its attempts, shortened.
         details: Option<String>,
     },
     /// The node that ran it is gone. It runs again once another node takes it.
     Interrupted {
-        /// The node's name, if it is known.
+        /// The name of the node, if known.
         node: Option<String>,
-        /// Since when nobody runs it, if it is known.
+        /// Since when it has not been running, if known.
         #[serde(rename = "since_ms")]
         since: Option<Timestamp>,
     },
-    /// It runs when there is a runtime.
+    /// It runs once there is a runtime.
     NotStarted,
-    /// Another attempt follows one that failed.
+    /// A failed attempt is retried later.
     Retry {
-        /// When.
+        /// The time of the next attempt.
         #[serde(rename = "due_ms")]
         due: Timestamp,
     },
-    /// It is held back because its process ended while it ran.
+    /// It is delayed because its process ended while it ran.
     Held {
-        /// Until when.
+        /// The end of the delay.
         #[serde(rename = "due_ms")]
         due: Timestamp,
     },
     /// Its next attempt is due.
     Due {
-        /// Since when.
+        /// The time at which it was due.
         #[serde(rename = "since_ms")]
         since: Timestamp,
     },
     /// It waits for a free slot of a node that can run it.
     Queued {
-        /// Since when.
+        /// The time at which it was queued.
         #[serde(rename = "since_ms")]
         since: Option<Timestamp>,
         /// The live nodes that can run it.
         nodes: Vec<String>,
-        /// How many activities are queued in all, up to 10,000.
+        /// The number of all queued activities, up to 10,000.
         queued: u64,
     },
-    /// It waits for a node that can run it, and no live one can.
+    /// No live node can run it.
     NotRegistered {
-        /// Since when it waits.
+        /// The time at which it was queued.
         #[serde(rename = "since_ms")]
         since: Option<Timestamp>,
-        /// How many nodes are alive.
+        /// The number of live nodes.
         nodes: usize,
     },
-    /// Its code has returned, and whoever has its token completes it.
+    /// Its code has returned, and the holder of its token completes it.
     Token {
         /// When the attempt began.
         #[serde(rename = "since_ms")]
         since: Timestamp,
-        /// When the attempt is given up.
+        /// The deadline of the attempt.
         #[serde(rename = "gives_up_ms")]
         gives_up: Option<Timestamp>,
     },

@@ -1,9 +1,9 @@
 //! E8, E10: which parts of `tokio` and `futures` an orchestration may use, each claim of the guide's page "What may be
 //! awaited" by a program that runs it.
 //!
-//! What is allowed comes to the same end whatever crashes, and its history replays again and again. What is not allowed
-//! is refused with the code that the page names. Every program decides something after each thing that it waited for, so
-//! that another order would be another history.
+//! Allowed programs have the same result whatever crashes, and their histories replay. Refused programs fail
+//! with the code that the page names. Every program makes a decision after each wait, so that another order
+//! would be another history.
 
 mod refused;
 mod replayed;

@@ -1,4 +1,4 @@
-//! What is refused, and what the refusal says.
+//! Refused programs, and the texts of the refusals.
 
 use std::collections::HashMap;
 use std::sync::OnceLock;

@@ -1,4 +1,4 @@
-//! What is allowed: it comes to the same end whatever crashes, and replays.
+//! Allowed programs: they have the same result whatever crashes, and replay.
 
 use std::sync::{Arc, Mutex};
 

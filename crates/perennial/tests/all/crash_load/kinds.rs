@@ -1,4 +1,4 @@
-//! The orchestrations of the crash test's load, and what each has to return.
+//! The orchestrations of the crash test's load, and their expected results.
 
 use std::time::Duration;
 
@@ -83,7 +83,7 @@ async fn retries(ctx: OrchestrationContext, _: Payload) -> Outcome {
     }
 }
 
-/// An activity that reports how far it is, and goes on from there.
+/// An activity that reports its progress, and continues from there.
 async fn heartbeats(ctx: OrchestrationContext, _: Payload) -> Outcome {
     let call = ctx.schedule_activity("progress", ()).heartbeat_timeout(Duration::from_secs(60));
     call.await.map_err(failed)
@@ -125,7 +125,7 @@ async fn brief(ctx: OrchestrationContext, value: Payload) -> Outcome {
     ctx.schedule_activity("add_one", value).await.map_err(failed)
 }
 
-/// Waits for what never comes.
+/// Waits for an event that never arrives.
 async fn waits(ctx: OrchestrationContext, _: Payload) -> Outcome {
     Ok(Payload::from(ctx.schedule_wait("never").await))
 }
@@ -227,7 +227,7 @@ pub(crate) fn letters() -> impl Iterator<Item = String> {
     (0..LETTERS).map(|letter| format!("letter {letter}"))
 }
 
-/// What an instance has to return.
+/// The expected result of an instance.
 pub(crate) fn expected_output(id: &str) -> String {
     match id.split('-').next().unwrap() {
         "sequence" | "delayed" => STEPS.to_string(),

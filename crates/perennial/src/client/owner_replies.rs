@@ -1,7 +1,8 @@
-//! Events whose sender has to know whether the instance ended without reading them: start-or-raise then starts.
+//! Events whose sender needs to know whether the instance ended without reading them: start-or-raise then
+//! starts.
 //!
-//! In the runtime's process the lane answers after the turn that takes the event. Through the store, an event is a request
-//! that the owner answers with the commit of that turn.
+//! In the runtime's process the lane responds after the turn that takes the event. Through the store, an
+//! event is a request that the owner answers with the commit of that turn.
 
 use perennial_core::ErrorCode;
 use perennial_core::shard::{CallReply, InstanceCall, Request};
@@ -12,19 +13,20 @@ use super::sending::{LocalOutcome, bound, outcome_of};
 use super::{Client, check};
 use crate::error::ClientError;
 
-/// What a sender hears of what it sent.
-pub(super) enum Heard {
-    /// The owner said this.
+/// The outcome of a request, as far as the sender knows it.
+pub(super) enum CallOutcome {
+    /// The owner replied.
     Reply(CallReply),
-    /// The instance was deleted before its owner had taken it.
+    /// The instance was deleted before its owner took the request.
     Gone,
-    /// Nobody answered in time. The request was taken back.
-    Nothing,
+    /// There was no reply in time. The request was withdrawn.
+    NoReply,
 }
 
 impl Client {
-    /// Raises an event at the instance with a key, and tells whether it had ended before its code could read it.
-    pub(super) async fn raise_and_hear(
+    /// Raises an event at the instance with a key. Returns [`ClientError::Ended`] if the instance ended before
+    /// its code could read it.
+    pub(super) async fn raise_and_confirm(
         &self,
         id: &str,
         instance: InstanceKey,
@@ -47,41 +49,43 @@ impl Client {
         if let LocalOutcome::Here(answer) = self.request_here(id, request.clone()).await? {
             return outcome_of(id, answer).map(drop);
         }
-        let heard = match self.has_owner(id).await? {
+        let outcome = match self.has_owner(id).await? {
             true => self.call_through_owner(id, instance, &instance_call).await?,
-            false => Heard::Nothing,
+            false => CallOutcome::NoReply,
         };
-        match heard {
-            Heard::Reply(CallReply::Answered(_) | CallReply::KeyTaken) => Ok(()),
-            Heard::Reply(CallReply::Refused { reason, error })
+        match outcome {
+            CallOutcome::Reply(CallReply::Answered(_) | CallReply::KeyTaken) => Ok(()),
+            CallOutcome::Reply(CallReply::Refused { reason, error })
                 if ErrorCode::leading(&reason) == Some(ErrorCode::PayloadMismatch) =>
             {
                 Err(ClientError::Refused { id: id.to_owned(), reason, error })
             }
             // The runtime of this process may have taken it before it lost the instance.
-            Heard::Reply(CallReply::Ended) | Heard::Gone
+            CallOutcome::Reply(CallReply::Ended) | CallOutcome::Gone
                 if self.driver.is_some()
                     && self.has_taken(id, Some(instance), &key).await.unwrap_or(false) =>
             {
                 Ok(())
             }
-            Heard::Reply(CallReply::Ended) | Heard::Gone => Err(ClientError::Ended { id: id.to_owned() }),
-            // It is blocked, has not begun, or nobody owns it: the event waits in its inbox. If it was taken after all, its
-            // key tells.
-            Heard::Reply(_) | Heard::Nothing => match self.send_message(id, request).await {
+            CallOutcome::Reply(CallReply::Ended) | CallOutcome::Gone => {
+                Err(ClientError::Ended { id: id.to_owned() })
+            }
+            // The instance is blocked, has not begun, or is not owned: the event waits in its inbox. If it
+            // was taken after all, its key prevents a second effect.
+            CallOutcome::Reply(_) | CallOutcome::NoReply => match self.send_message(id, request).await {
                 Err(ClientError::Ended { .. }) if self.has_taken(id, Some(instance), &key).await? => Ok(()),
                 sent => sent,
             },
         }
     }
 
-    /// Writes a request to take something, and waits for the owner's answer.
+    /// Writes a request and waits for the owner's reply.
     pub(super) async fn call_through_owner(
         &self,
         id: &str,
         instance: InstanceKey,
         instance_call: &InstanceCall,
-    ) -> Result<Heard, ClientError> {
+    ) -> Result<CallOutcome, ClientError> {
         let patience = self.call_patience;
         let request = NewRequest {
             instance: id.to_owned(),
@@ -94,30 +98,30 @@ impl Client {
             RequestOutcome::Written(number) => number,
             RequestOutcome::NoInstance => return Err(ClientError::NotFound { id: id.to_owned() }),
         };
-        let heard = self.look_until(|| self.hear(id, number, instance));
-        if let Ok(heard) = tokio::time::timeout(patience, heard).await {
-            return heard;
+        let outcome = self.look_until(|| self.call_outcome(id, number, instance));
+        if let Ok(outcome) = tokio::time::timeout(patience, outcome).await {
+            return outcome;
         }
         self.call(id, |store, reply| store.withdraw_request(number, reply)).await?;
-        Ok(self.read_answer(id, number).await?.map_or(Heard::Nothing, Heard::Reply))
+        Ok(self.read_answer(id, number).await?.map_or(CallOutcome::NoReply, CallOutcome::Reply))
     }
 
-    /// What there is to hear of a request by now.
-    async fn hear(
+    /// The current outcome of a request, if there is one.
+    async fn call_outcome(
         &self,
         id: &str,
         number: RequestNumber,
         instance: InstanceKey,
-    ) -> Result<Option<Heard>, ClientError> {
+    ) -> Result<Option<CallOutcome>, ClientError> {
         if let Some(reply) = self.read_answer(id, number).await? {
-            return Ok(Some(Heard::Reply(reply)));
+            return Ok(Some(CallOutcome::Reply(reply)));
         }
         match self.row_of(id, Some(instance)).await {
             Ok(_) => return Ok(None),
             Err(ClientError::NotFound { .. }) => {}
             Err(error) => return Err(error),
         }
-        // Requests are deleted with their instance, replies are not: one that was given is still there.
-        Ok(Some(self.read_answer(id, number).await?.map_or(Heard::Gone, Heard::Reply)))
+        // Requests are deleted with their instance, replies are not: an earlier reply still exists.
+        Ok(Some(self.read_answer(id, number).await?.map_or(CallOutcome::Gone, CallOutcome::Reply)))
     }
 }
