@@ -1,4 +1,4 @@
-//! S0: the end of a store.
+//! S0: closing a store.
 
 use perennial_core::ShardId;
 use perennial_core::store::{
@@ -14,7 +14,7 @@ pub fn s0_what_is_asked_before_closing_is_answered(make: Make<'_>) {
     let (a, b) = (row(1, "a"), row(2, "b"));
     let (started, answer) = waiting();
     subject.store().commit(session, subject.with_epochs(session, [start(&a)]), started);
-    // Calls have no order among each other, so the second does not build on the first.
+    // Concurrent calls have no order, so the second does not depend on the first.
     let (also_started, second_answer) = waiting();
     subject.store().commit(session, subject.with_epochs(session, [start(&b)]), also_started);
     subject.close().unwrap();

@@ -1,7 +1,7 @@
-//! The store contract as tests that any store can run, a user's own included.
+//! The store contract as tests that any store can run, including stores outside this project.
 //!
-//! [`store_conformance!`](crate::store_conformance) makes one test of each rule; [`run`] runs them all in one. Both take
-//! a function that makes an empty store with the clock it is given:
+//! [`store_conformance!`](crate::store_conformance) generates one test per rule; [`run`] runs all rules in
+//! one test. Both take a function that creates an empty store with the given clock:
 //!
 //! ```
 //! use perennial_core::store::MemoryStore;
@@ -10,7 +10,8 @@
 //! conformance::run(&|clock| Candidate::new(MemoryStore::new(move || clock.now_ms())));
 //! ```
 //!
-//! The rules ask for what is promised, not for how a store does it: numbers of messages may have gaps.
+//! The rules test the guarantees of the contract and not their implementation: for instance, message numbers
+//! may have gaps.
 
 mod drawn_members;
 pub mod instances;
@@ -67,7 +68,7 @@ pub use subject::{Candidate, Make, Subject, answer_of, new_session, wait_for, wa
 pub use subject_reads::Loaded;
 pub use test_clock::TestClock;
 
-/// Each rule as a function.
+/// The rules, one function each.
 #[doc(hidden)]
 pub mod rules {
     pub use super::closing::*;
@@ -93,12 +94,12 @@ pub mod rules {
     pub use super::watching::*;
 }
 
-/// Runs every rule. Panics at the first that does not hold.
+/// Runs every rule. Panics at the first rule that does not hold.
 pub fn run(make: Make<'_>) {
     crate::__store_rules!(__store_run(make));
 }
 
-/// Makes one test of each rule of the store contract.
+/// Generates one test per rule of the store contract.
 ///
 /// ```
 /// use perennial_core::store::MemoryStore;
@@ -134,7 +135,7 @@ macro_rules! __store_run {
     };
 }
 
-/// Hands the names of all rules to another macro.
+/// Passes the names of all rules to another macro.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __store_rules {

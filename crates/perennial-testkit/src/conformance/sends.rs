@@ -1,4 +1,4 @@
-//! S3: messages from outside of the owner.
+//! S3: messages from senders other than the owner.
 
 use perennial_core::store::memory::MAX_UNREAD;
 use perennial_core::store::{InstanceRow, RowChange, SendOutcome, SendRequest, Status};
@@ -31,7 +31,7 @@ pub fn s3_a_start_makes_a_row_and_a_message(make: Make<'_>) {
     let inbox = subject.inbox(session, 0, 10);
     assert_eq!(inbox.len(), 1);
     assert_eq!((inbox[0].number, inbox[0].key, inbox[0].body.clone()), (number, a.key, bytes("start")));
-    // Its first turn comes without a row of its own.
+    // Its first turn is committed without a row.
     let first = member(&a).turn(1, "started").changing(status(Status::Running)).consuming([number]);
     subject.write(session, first);
     assert_eq!(subject.find("a"), Some(a));
@@ -65,13 +65,13 @@ pub fn s3_a_key_is_taken_once_while_its_message_waits(make: Make<'_>) {
     subject.write(session, start(&a));
     let number = subject.sent(message("a", Some("payment"), "first"));
     let again = subject.send(message("a", Some("payment"), "second"));
-    assert_eq!(again, SendOutcome::Duplicate(number), "it tells which message waits");
+    assert_eq!(again, SendOutcome::Duplicate(number), "the waiting message is named");
     subject.sent(message("a", Some("Payment"), "another key"));
     subject.sent(message("a", None, "no key"));
     subject.sent(message("a", None, "no key either"));
     let bodies: Vec<_> = subject.inbox(session, 0, 10).into_iter().map(|row| row.body).collect();
     assert_eq!(bodies, ["first", "another key", "no key", "no key either"].map(bytes));
-    // What was consumed is the instance's to remember.
+    // Keys of consumed messages are remembered by the instance.
     subject.write(session, member(&a).turn(2, "paid").consuming([number]));
     subject.sent(message("a", Some("payment"), "third"));
 }
@@ -152,15 +152,16 @@ pub fn s3_an_urgent_message_is_read_although_its_instance_is_blocked(make: Make<
     assert_eq!(read(), [(to_healthy, true), (first, true)]);
     let rows: Vec<_> = subject.load(&blocked_row, 0).unwrap().inbox;
     assert_eq!(rows.iter().map(|row| row.urgent).collect::<Vec<_>>(), [false, true]);
-    // The row of the instance is its owner's: senders leave it as it is.
+    // Only the owner writes the row of an instance: senders do not change it.
     assert_eq!(subject.find("blocked"), Some(blocked_row.clone()));
     assert_eq!(subject.find("healthy"), Some(healthy));
-    // It was looked at, and its instance stays blocked. Who sends it again is heard again, although it waits.
+    // The message was seen, and its instance stays blocked. Sending it again makes it urgent again, although
+    // it waits.
     subject.write(session, member(&blocked_row).having_seen([first]));
     assert_eq!(read(), [(to_healthy, true)]);
     assert_eq!(subject.send(urgent("blocked", Some("k"), "look")), SendOutcome::Duplicate(first));
     assert_eq!(read(), [(to_healthy, true), (first, true)]);
-    // A duplicate that is not urgent takes nothing away from it.
+    // A duplicate that is not urgent does not make it less urgent.
     assert_eq!(subject.send(message("blocked", Some("k"), "look")), SendOutcome::Duplicate(first));
     assert_eq!(read(), [(to_healthy, true), (first, true)]);
     let unblock = RowChange { blocked: Some(None), ..RowChange::default() };
@@ -173,7 +174,7 @@ pub fn s3_ten_thousand_unread_messages_refuse_the_next(make: Make<'_>) {
     let session = subject.own_all();
     let (a, b) = (row(1, "a"), row(2, "b"));
     subject.write(session, start(&b));
-    // Those of a commit are never refused: its sender has decided.
+    // Messages of a commit are never refused: the sender has decided.
     let nearly_full = (2..MAX_UNREAD).map(|_| outgoing(&a, None, "x"));
     let numbers = subject.write(session, start(&a).sending(nearly_full));
     subject.sent(message("a", None, "the last but one"));
@@ -222,7 +223,7 @@ pub fn s3_a_number_is_never_given_twice(make: Make<'_>) {
     for _ in 0..5 {
         let number = subject.sent(message("a", None, "hello"));
         assert!(number > last, "{number} after {last}");
-        // With its row gone, nothing in the table remembers it.
+        // With its row deleted, the table does not contain the number.
         subject.write(session, member(&a).changing(RowChange::default()).consuming([number]));
         last = number;
     }
@@ -244,7 +245,7 @@ pub fn s3_a_message_for_another_key_finds_no_instance(make: Make<'_>) {
     assert_eq!(subject.inbox(session, 0, 10), []);
     let number = subject.sent(to(a.key));
     assert_eq!(subject.inbox(session, 0, 10)[0].number, number);
-    // Even if the one that has the id has ended.
+    // Even if the instance with the id has ended.
     let numbers = [number];
     subject.write(session, member(&a).changing(status(Status::Completed)).consuming(numbers));
     assert_eq!(subject.send(to(row(2, "a").key)), SendOutcome::NoInstance);
@@ -278,10 +279,10 @@ pub fn n18_a_full_instance_refuses_senders(make: Make<'_>) {
     subject.write(session, member(&a).changing(full(true)));
     assert_eq!(subject.send(message("a", None, "too much")), SendOutcome::Full(1));
     assert_eq!(subject.send(message("a", Some("l"), "too much")), SendOutcome::Full(1));
-    // What waits already is no more than before, and who cancels an instance makes room.
+    // A duplicate adds nothing, and cancelling the instance is always possible.
     assert_eq!(subject.send(message("a", Some("k"), "again")), SendOutcome::Duplicate(waiting));
     let cancel = subject.sent(urgent("a", None, "cancel"));
-    // A commit's sender has decided.
+    // The sender of a commit has decided.
     let sent = subject.write(session, member(&a).sending([outgoing(&a, None, "to itself")]));
     let numbers: Vec<_> = subject.inbox(session, 0, 10).iter().map(|row| row.number).collect();
     assert_eq!(numbers, [waiting, cancel, sent[0].unwrap()]);

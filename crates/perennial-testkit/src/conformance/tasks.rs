@@ -1,4 +1,4 @@
-//! S5: tasks, as their owner's commits write and cancel them.
+//! S5: tasks as commits of the owner write and cancel them.
 
 use perennial_core::store::{
     InstanceRow, RowChange, Served, SessionId, TaskId, TaskRenewal, TaskRow, TaskState,
@@ -8,13 +8,12 @@ use perennial_core::{ActivityError, EventId, PastAttempt, Payload, Trail};
 use super::instances::{Build, bytes, member, row, start, task};
 use super::subject::{Make, Subject};
 
-/// What a node can run.
 pub(super) fn served(names: &[&str], tags: &[&str]) -> Served {
     let set = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect();
     Served { names: set(names), tags: set(tags), ..Served::default() }
 }
 
-/// A store with `a` under way, and the session that owns it.
+/// A store with a running instance `a`, and the session that owns it.
 pub(super) fn with_one(make: Make<'_>) -> (Subject, SessionId, InstanceRow) {
     let subject = Subject::new(make);
     let session = subject.own_all();
@@ -28,14 +27,13 @@ pub(super) fn tasks(subject: &Subject, row: &InstanceRow) -> Vec<TaskRow> {
     subject.load(row, 0).expect("the instance").tasks
 }
 
-/// A task that somebody runs.
 pub(super) fn leased(row: &InstanceRow, event: u64, holder: SessionId) -> TaskRow {
     let state = TaskState::Leased { holder, cancelled: false };
     TaskRow { state, due_ms: Some(1_700_000_060_000), ..task(row, event) }
 }
 
 fn cancelled(task: TaskRow) -> TaskRow {
-    let TaskState::Leased { holder, .. } = task.state else { panic!("nobody runs {task:?}") };
+    let TaskState::Leased { holder, .. } = task.state else { panic!("{task:?} is not leased") };
     TaskRow { state: TaskState::Leased { holder, cancelled: true }, ..task }
 }
 
@@ -116,7 +114,7 @@ pub fn s5_a_task_is_put_over_an_older_one(make: Make<'_>) {
     };
     subject.write(session, member(&a).putting([retry.clone()]));
     assert_eq!(tasks(&subject, &a), [retry.clone(), task(&a, 3)], "nothing of the older one is left");
-    // Also over one that somebody runs, who then holds nothing any more.
+    // The same holds for a leased task, whose holder then loses it.
     let other = subject.open_session(60_000);
     assert_eq!(subject.take(other, &served(&["charge"], &[]), 10, 5_000).len(), 1);
     let again = TaskRow { attempt: 2, ..task(&a, 3) };
@@ -157,11 +155,11 @@ pub fn s5_a_task_that_another_runs_is_marked_when_it_is_cancelled(make: Make<'_>
     assert_eq!(tasks(&subject, &a), [cancelled(taken[0].clone()), taken[1].clone()]);
     let renewals = subject.renew_tasks(other, vec![(gone, None), (kept, None)], 5_000);
     assert_eq!(renewals, [TaskRenewal::Cancelled, TaskRenewal::Kept]);
-    // Once more changes nothing, and it is no one's to take.
+    // Cancelling again changes nothing, and no session can take it.
     subject.write(session, member(&a).cancelling([gone]));
     assert_eq!(subject.renew_tasks(other, vec![(gone, None)], 5_000), [TaskRenewal::Cancelled]);
     assert_eq!(subject.take(session, &served(&["charge"], &[]), 10, 5_000), []);
-    // Who ran it to its end lets it go.
+    // The holder that finishes it removes it.
     assert!(subject.finish(other, gone, 1, "too late"));
     assert_eq!(tasks(&subject, &a).len(), 1);
 }
