@@ -40,7 +40,7 @@ impl SideEffects {
     }
 }
 
-/// What a program's code can read. Changed by what stands for a deployment: handlers share it.
+/// The values that a program's code accepts. Handlers share it, and changing it simulates a deployment.
 #[derive(Clone, Debug, Default)]
 pub struct Expectations(Arc<Expected>);
 

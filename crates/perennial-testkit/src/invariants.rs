@@ -199,7 +199,7 @@ impl<'a> Checked<'a, '_> {
             for (number, body) in (1..).zip(bodies) {
                 match decode_turn(number, body) {
                     Ok(turn) if turn.number == number => turns.push(turn),
-                    Ok(turn) => self.breach("I4", format!("turn {} stands at place {number}", turn.number)),
+                    Ok(turn) => self.breach("I4", format!("turn {} is at position {number}", turn.number)),
                     Err(error) => self.breach("I4", format!("turn {number} does not decode: {error}")),
                 }
             }

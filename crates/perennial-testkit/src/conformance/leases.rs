@@ -136,7 +136,11 @@ pub fn s5_a_renewal_writes_what_the_attempt_reported(make: Make<'_>) {
     assert_eq!(renew(payload("{\"at\": 1}"), None), kept);
     assert_eq!(details(), [payload("{\"at\": 1}"), None]);
     assert_eq!(renew(None, payload("null")), kept);
-    assert_eq!(details(), [payload("{\"at\": 1}"), payload("null")], "a renewal without details keeps the previous ones");
+    assert_eq!(
+        details(),
+        [payload("{\"at\": 1}"), payload("null")],
+        "a renewal without details keeps the previous ones"
+    );
     assert_eq!(renew(payload("2"), None), kept);
     assert_eq!(details(), [payload("2"), payload("null")]);
     assert_eq!(subject.renew_tasks(other, vec![], 5_000), []);

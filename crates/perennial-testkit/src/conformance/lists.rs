@@ -103,7 +103,11 @@ fn paged(subject: &Subject, filter: &Criteria, limit: usize) -> Vec<InstanceRow>
         if after.is_none() {
             return rows;
         }
-        assert_eq!(after, rows.last().map(|row| row.key), "the next page starts after the last row of this one");
+        assert_eq!(
+            after,
+            rows.last().map(|row| row.key),
+            "the next page starts after the last row of this one"
+        );
     }
 }
 

@@ -39,7 +39,11 @@ pub fn n10_each_change_of_a_shards_owner_counts_up_its_epoch(make: Make<'_>) {
     assert_eq!(claim_one(&subject, session, shard).epoch, 1);
     assert_eq!(claim_one(&subject, session, shard).epoch, 1, "it still has the same owner");
     subject.release(session, set(&[shard])).unwrap();
-    assert_eq!(claim_one(&subject, session, shard).epoch, 2, "a new tenure of the same owner has a new epoch");
+    assert_eq!(
+        claim_one(&subject, session, shard).epoch,
+        2,
+        "a new tenure of the same owner has a new epoch"
+    );
     for epoch in 3..6 {
         subject.end(session).unwrap();
         session = subject.open_session(60_000);

@@ -74,7 +74,11 @@ pub fn s6_requests_are_read_by_the_shards_session_only(make: Make<'_>) {
     let (mine, theirs) = (subject.requests(one, 0, 100), subject.requests(other, 0, 100));
     assert!(mine.iter().all(|request| of_one.contains(&request.shard)));
     assert!(!mine.is_empty() && !theirs.is_empty() && mine.len() + theirs.len() == rows.len());
-    assert_eq!(subject.requests(one, 0, mine.len()), mine, "a page is full even if others' requests lie in between");
+    assert_eq!(
+        subject.requests(one, 0, mine.len()),
+        mine,
+        "a page is full even if others' requests lie in between"
+    );
 }
 
 pub fn s6_a_request_past_its_deadline_is_not_read(make: Make<'_>) {

@@ -260,7 +260,10 @@ pub fn s17_pages_stay_true_while_attributes_change(make: Make<'_>) {
             next_new += 1;
         });
         let keys: Vec<_> = shown.iter().map(|row| row.key).collect();
-        assert!(keys.is_sorted_by(|a, b| if newest_first { a > b } else { a < b }), "each exactly once, in order");
+        assert!(
+            keys.is_sorted_by(|a, b| if newest_first { a > b } else { a < b }),
+            "each exactly once, in order"
+        );
         for number in (0..40).filter(|number| number * 7 % 40 >= 10 && ![20, 21].contains(number)) {
             assert!(keys.contains(&key(number)), "{number} matched all the time");
         }

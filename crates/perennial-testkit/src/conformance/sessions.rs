@@ -74,7 +74,10 @@ pub fn s1_a_claim_gives_shards_up_to_a_target(make: Make<'_>) {
     assert_eq!(first.len(), 3);
     let second = subject.claim(session, 5).unwrap();
     assert_eq!(second.len(), 5);
-    assert!(first.iter().all(|shard| second.contains(shard)), "it includes all shards that it owns: {second:?}");
+    assert!(
+        first.iter().all(|shard| second.contains(shard)),
+        "it includes all shards that it owns: {second:?}"
+    );
     // Repeated as after a lost answer, the claim adds nothing, and removes nothing.
     assert_eq!(subject.claim(session, 5), Ok(second.clone()));
     assert_eq!(subject.claim(session, 2), Ok(second));

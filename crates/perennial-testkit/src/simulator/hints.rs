@@ -1,13 +1,13 @@
-//! Hints: what the store tells its watchers reaches each process soon, late, twice or never.
+//! Hints of the store reach each process soon, late, twice or never.
 
 use perennial_core::store::Changes;
 
 use super::Simulation;
 
 impl Simulation {
-    /// Passes on what the store has told its watchers.
+    /// Passes the store's hints on to processes.
     pub(super) fn tell_changes(&mut self) {
-        let told = std::mem::take(&mut *self.told.lock().expect("nobody panics while it is locked"));
+        let told = std::mem::take(&mut *self.told.lock().expect("the lock is not poisoned"));
         let mut all = Changes::default();
         told.iter().for_each(|changes| all.extend_from(changes));
         if all.is_empty() {

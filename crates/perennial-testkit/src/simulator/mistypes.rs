@@ -1,6 +1,7 @@
-//! Payloads that the code cannot read: inputs that the next version does not take, events of another type.
+//! Payloads that the code cannot decode: inputs that the next version does not accept, events of another
+//! type.
 //!
-//! What is blocked by one is cured by code that can read it, or goes on without the event if somebody has it skipped.
+//! An instance that one of them blocks continues with code that can decode it, or after the event is skipped.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,16 +16,16 @@ use super::classes::Cure;
 use super::deployments::NEXT_VERSION;
 use crate::{Expectations, ProgramHandler};
 
-/// The code of what blocks an instance that cannot read a payload.
+/// The code of a block by a payload that cannot be decoded.
 const CODE: ErrorCode = ErrorCode::PayloadMismatch;
-/// The event that carries an execution's input.
+/// The event with an execution's input.
 const INPUT: EventId = EventId(1);
 
 #[derive(Default)]
 pub(super) struct Mistypes {
     current: Expectations,
     next: Expectations,
-    /// Who is blocked by an event.
+    /// The instances that are blocked by an event.
     blocked: BTreeSet<InstanceKey>,
 }
 
@@ -47,7 +48,7 @@ impl Simulation {
         }
     }
 
-    /// The last deployment can read all inputs, and all events unless somebody has them skipped.
+    /// Deploys code that can decode all inputs, and all events unless they are skipped.
     pub(super) fn deploy_cure(&mut self) {
         self.mistypes.next.refuse_inputs(false);
         let wants_text = self.plan.classes.mistypes == Some(Cure::Skip);
@@ -55,7 +56,7 @@ impl Simulation {
         self.mistypes.next.want_text(wants_text);
     }
 
-    /// What goes with an event: text, or now and then something else.
+    /// The payload of an event: text, or now and then something else.
     pub(super) fn event_payload(&mut self, number: usize, id: &str, name: &str) -> Payload {
         let can_be_other = self.plan.classes.mistypes.is_some() && !self.is_healed;
         let is_awaited =
@@ -67,7 +68,7 @@ impl Simulation {
         Payload::from(format!("<{number}>"))
     }
 
-    /// Counts what blocks instances that cannot read a payload, and who is not blocked by one any more.
+    /// Counts blocks by payloads that cannot be decoded, and instances that are no longer blocked by one.
     pub(super) fn witness_mistype(&mut self, commit: &Commit) {
         match &commit.change.blocked {
             Some(Some(blocked)) if blocked.code == CODE => self.count_mistype(commit.key, blocked),
@@ -102,7 +103,7 @@ impl Simulation {
         }
     }
 
-    /// Somebody looks at an instance that is blocked, and does what its reason asks for.
+    /// Applies the remedy for a blocked instance.
     pub(super) fn help_blocked(&mut self, id: &str) {
         let Some(InstanceRow { blocked: Some(blocked), .. }) = self.row(id) else { return };
         if self.is_damaged(id) {
@@ -112,7 +113,7 @@ impl Simulation {
             && let Some(event) = refused_event(&blocked).filter(|event| *event != INPUT)
             && self.rng.percent(30)
         {
-            // Events that came with a continue-as-new are delivered together, so that two of them cannot be skipped.
+            // Events carried over a continue-as-new are delivered together, so two of them cannot be skipped.
             if self.is_healed && self.rng.percent(5) {
                 self.count("mistyped instance ended by a person");
                 return self.end_instance(id, false);
@@ -121,7 +122,7 @@ impl Simulation {
         }
     }
 
-    /// Somebody looks for an instance that is blocked.
+    /// Applies the remedy to a blocked instance, if there is one.
     pub(super) fn help_somebody_blocked(&mut self) {
         let blocked: Vec<String> = {
             let tables = self.store.tables();
@@ -151,7 +152,7 @@ impl Simulation {
     }
 }
 
-/// The event that the code cannot read, as the reason of a block names it.
+/// The event that the code cannot decode, according to the reason of the block.
 fn refused_event(blocked: &Blocked) -> Option<EventId> {
     if blocked.code != CODE {
         return None;

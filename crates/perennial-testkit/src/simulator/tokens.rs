@@ -1,5 +1,5 @@
-//! People who were given the token of an attempt: they complete it, fail it or say that it is under way, from anywhere, and
-//! sooner or later, perhaps when the attempt is over.
+//! Holders of completion tokens: they complete or fail an attempt or send heartbeats, from anywhere and at
+//! any time, perhaps after the attempt has ended.
 
 use perennial_core::ErrorCode;
 use perennial_core::shard::{
@@ -12,14 +12,14 @@ use super::Simulation;
 use super::activities::{Run, task_id};
 use super::callers::CallerRequest;
 
-/// Something that was said with a token.
+/// A call with a token.
 pub(super) struct Spoken {
     token: CompletionToken,
     call: TokenCall,
 }
 
 impl Simulation {
-    /// The code of an attempt returns without a result.
+    /// Returns from the code of an attempt without a result.
     pub(super) fn leave_open(&mut self, process: usize, run: &Run, ran_ms: u64) {
         self.count("attempt left open");
         let Run { task, lane, .. } = run;
@@ -39,11 +39,11 @@ impl Simulation {
         });
     }
 
-    /// Somebody gets the token of an attempt.
+    /// Gives the token of an attempt to a caller.
     pub(super) fn hand_out(&mut self, task: &ActivityTask) {
         if let Some(token) = CompletionToken::of(task) {
             let text = token.to_string();
-            assert_eq!(text.parse(), Ok(token.clone()), "a token is read as it was written");
+            assert_eq!(text.parse(), Ok(token.clone()), "a token survives formatting and parsing");
             self.speak_later(token);
         }
     }
@@ -91,7 +91,7 @@ impl Simulation {
         self.call_through_store(id, Some(key), instance_call, CallerRequest::Token(number), 0);
     }
 
-    /// Somebody is told what came of a token: G43, what was taken is recorded.
+    /// Handles the answer to a token call. G43: an accepted outcome is recorded.
     pub(super) fn told_of_token(&mut self, number: usize, reply: &CallReply) {
         let Spoken { token, call } = &self.callers.spoken[number];
         let (key, event, said, id) = (token.task.key, call.event, call.said.clone(), token.instance.clone());
@@ -109,7 +109,7 @@ impl Simulation {
                 self.count("completed with a token");
                 if !is_recorded && !self.witness.deleted.contains(&key) {
                     self.fail(format!(
-                        "G43: {payload:?} of activity {event} of {id} was taken and is not recorded"
+                        "G43: {payload:?} of activity {event} of {id} was accepted and is not recorded"
                     ));
                 }
             }
@@ -127,7 +127,7 @@ impl Simulation {
         }
     }
 
-    /// G44: an attempt that was left open, durably, is not begun again by the owner.
+    /// G44: the owner does not start an attempt again that is durably left open.
     pub(super) fn witness_not_left_open(&mut self, task: &ActivityTask) {
         if self.witness.left_open.contains(&(task_id(task), task.attempt)) {
             let (event, attempt) = (task.event, task.attempt);
