@@ -212,7 +212,7 @@ pub(crate) enum Change {
         #[command(flatten)]
         which: Which,
     },
-    /// Let a blocked instance continue without an event or a message that cannot be decoded
+    /// Let a blocked instance continue without an event or a message that cannot be read
     Skip {
         /// The instance
         id: String,

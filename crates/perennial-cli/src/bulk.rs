@@ -141,9 +141,9 @@ pub(crate) fn ask(question: &str, is_confirmed: bool) -> Result<(), Failure> {
     }
     eprint!("This would {question}. Continue? [y/N] ");
     std::io::stderr().flush()?;
-    let mut said = String::new();
-    std::io::stdin().read_line(&mut said)?;
-    match said.trim().to_lowercase().as_str() {
+    let mut answer = String::new();
+    std::io::stdin().read_line(&mut answer)?;
+    match answer.trim().to_lowercase().as_str() {
         "y" | "yes" => Ok(()),
         _ => Err(Failure::new(ExitKind::Refused, "cancelled; nothing was changed")),
     }

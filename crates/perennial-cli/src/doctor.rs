@@ -33,14 +33,14 @@ enum Sign {
         what: String,
         remedy: String,
     },
-    Trouble {
+    Problem {
         what: String,
         remedy: String,
     },
 }
 
-fn trouble(what: impl Into<String>, remedy: impl Into<String>) -> Sign {
-    Sign::Trouble { what: what.into(), remedy: remedy.into() }
+fn problem(what: impl Into<String>, remedy: impl Into<String>) -> Sign {
+    Sign::Problem { what: what.into(), remedy: remedy.into() }
 }
 
 /// Runs all checks. Each problem is printed with a remedy.
@@ -66,7 +66,7 @@ pub(crate) async fn run(store: &StoreAt, as_json: bool) -> Result<(), Failure> {
         signs.extend(stuck_signs(&stuck));
         stats = Some(counted);
     }
-    let is_healthy = blocked.is_empty() && !signs.iter().any(|sign| matches!(sign, Sign::Trouble { .. }));
+    let is_healthy = blocked.is_empty() && !signs.iter().any(|sign| matches!(sign, Sign::Problem { .. }));
     if as_json {
         object(&report(url, &found, stats.as_ref(), &signs, (&blocked, &stuck), is_healthy))?;
     } else {
@@ -82,11 +82,11 @@ pub(crate) async fn run(store: &StoreAt, as_json: bool) -> Result<(), Failure> {
 fn schema_sign(found: &Inspection) -> Sign {
     let Inspection { schema, known_schema, .. } = found;
     match schema {
-        0 => trouble(
+        0 => problem(
             "the file is empty and not a store yet",
             "start a runtime on it, which creates the tables",
         ),
-        schema if schema < known_schema => trouble(
+        schema if schema < known_schema => problem(
             format!("the schema has version {schema}, but this command supports {known_schema}"),
             "make a backup, then start the program built with the newer Perennial, which migrates it; until then, use the \
              older command",
@@ -100,13 +100,13 @@ fn owner_sign(found: &Inspection) -> Sign {
     match found.owner {
         Owner::Alive(Some(process)) => Sign::Ok(format!("a runtime owns the store, in process {process}")),
         Owner::Alive(None) => Sign::Ok("a runtime owns the store".to_owned()),
-        Owner::Died(process) => trouble(
+        Owner::Died(process) => problem(
             format!(
                 "no runtime owns the store; the last one, in process {process}, ended without a shutdown"
             ),
             "start the program again; it continues where that process stopped",
         ),
-        Owner::Nobody if owed > 0 => trouble(
+        Owner::Nobody if owed > 0 => problem(
             format!("no runtime owns the store; instances with activities to run: {owed}"),
             "start the program",
         ),
@@ -119,7 +119,7 @@ fn file_signs(found: &Inspection) -> Vec<Sign> {
     let sizes = format!("{} of database, {} of log", size(*database_bytes), size(*log_bytes));
     let mut signs = vec![if *log_bytes > LONG_LOG_BYTES {
         let remedy = "end processes that keep it open for reading (backups, shells), or restart the program";
-        trouble(format!("the write-ahead log is large: {sizes}"), remedy)
+        problem(format!("the write-ahead log is large: {sizes}"), remedy)
     } else {
         Sign::Ok(sizes)
     }];
@@ -150,13 +150,13 @@ fn clock_sign(content: &Content, is_owned: bool) -> Option<Sign> {
     };
     let remedy = "if the clock is wrong, correct it (NTP); if it was ahead before and is correct now, no action is needed: until it \
                   has caught up, the store's time advances with the monotonic clock";
-    (behind_ms > BEHIND_MS).then(|| trouble(what(), remedy))
+    (behind_ms > BEHIND_MS).then(|| problem(what(), remedy))
 }
 
 fn stats_signs(stats: &StoreStats, content: &Content, is_owned: bool) -> Vec<Sign> {
     let lag = span(stats.lag_ms);
     let mut signs = vec![match &content.oldest_overdue {
-        Some((id, since_ms)) if stats.lag_ms > LATE_MS => trouble(
+        Some((id, since_ms)) if stats.lag_ms > LATE_MS => problem(
             format!("work has been due for {lag}, the oldest is {id:?} since {}", moment(*since_ms)),
             "start a runtime on this store; if one is running, it is suspended, overloaded, or holds back an \
              activity whose process crashed while it ran (see `perennial show`)",
@@ -165,11 +165,11 @@ fn stats_signs(stats: &StoreStats, content: &Content, is_owned: bool) -> Vec<Sig
     }];
     if content.waiting > 0 && !is_owned {
         let what = format!("waiting messages that no runtime handles: {}", content.waiting);
-        signs.push(trouble(what, "start the program"));
+        signs.push(problem(what, "start the program"));
     }
     if stats.requests.rows > 0 {
         let what = format!("unanswered requests: {}", count(stats.requests));
-        signs.push(trouble(what, "start a runtime, which answers them or deletes them after their deadline"));
+        signs.push(problem(what, "start a runtime, which answers them or deletes them after their deadline"));
     }
     if !content.queued.is_empty() && !is_owned {
         let named = content.queued.iter().map(|(name, tag, count)| match tag {
@@ -192,7 +192,7 @@ fn stuck_signs(stuck: &StuckReport) -> Vec<Sign> {
         let named = finding.instances.iter().map(|id| format!("{id:?}")).collect::<Vec<_>>().join(", ");
         let more = finding.count.saturating_sub(finding.instances.len());
         let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-        trouble(format!("{}: {named}{more}", finding.text), finding.remedy.clone())
+        problem(format!("{}: {named}{more}", finding.text), finding.remedy.clone())
     };
     let mut signs: Vec<Sign> = findings.map(sign).collect();
     if signs.is_empty() {
@@ -205,7 +205,7 @@ fn message_signs(content: &Content) -> Vec<Sign> {
     let (newer, damaged): (Vec<&UnreadableMessage>, Vec<_>) =
         content.unreadable.iter().partition(|message| message.is_newer);
     if newer.is_empty() && damaged.is_empty() {
-        return vec![Sign::Ok("every message can be decoded".to_owned())];
+        return vec![Sign::Ok("every message can be read".to_owned())];
     }
     let named = |messages: &[&UnreadableMessage]| {
         let name = |message: &&UnreadableMessage| match message.instance.as_str() {
@@ -216,7 +216,7 @@ fn message_signs(content: &Content) -> Vec<Sign> {
     };
     let mut signs = Vec::new();
     if !newer.is_empty() {
-        signs.push(trouble(
+        signs.push(problem(
             format!("messages of a newer Perennial: {}", named(&newer)),
             format!(
                 "run a program at least as new as the senders; each message blocks its instance until then ({})",
@@ -225,7 +225,7 @@ fn message_signs(content: &Content) -> Vec<Sign> {
         ));
     }
     if !damaged.is_empty() {
-        signs.push(trouble(
+        signs.push(problem(
             format!("damaged messages: {}", named(&damaged)),
             "keep a copy of the store, then `perennial delete --force` their instances",
         ));
@@ -242,14 +242,14 @@ fn stray_sign(content: &Content) -> Option<Sign> {
     let what = format!("damaged rows that belong to no instance: {}", named.join(", "));
     let remedy = "they do not affect any instance; keep a copy of the store, and run `perennial verify`, which reads \
                   the whole store";
-    (!named.is_empty()).then(|| trouble(what, remedy))
+    (!named.is_empty()).then(|| problem(what, remedy))
 }
 
 fn tell(sign: &Sign) -> Result<(), Failure> {
     let (mark, what, remedy) = match sign {
         Sign::Ok(what) => return line(format!("ok    {what}")),
         Sign::Note { what, remedy } => ("note", what, remedy),
-        Sign::Trouble { what, remedy } => ("look", what, remedy),
+        Sign::Problem { what, remedy } => ("look", what, remedy),
     };
     line(format!("{mark}  {what}"))?;
     line(format!("        remedy: {remedy}"))
@@ -279,14 +279,14 @@ fn report(
     (blocked, stuck): (&[InstanceView], &StuckReport),
     is_healthy: bool,
 ) -> Value {
-    let told = |sign: &Sign| match sign {
+    let as_finding = |sign: &Sign| match sign {
         Sign::Ok(_) => None,
         Sign::Note { what, remedy } => Some(json!({"level": "note", "problem": what, "remedy": remedy})),
-        Sign::Trouble { what, remedy } => {
+        Sign::Problem { what, remedy } => {
             Some(json!({"level": "trouble", "problem": what, "remedy": remedy}))
         }
     };
-    let findings: Vec<Value> = signs.iter().filter_map(told).collect();
+    let findings: Vec<Value> = signs.iter().filter_map(as_finding).collect();
     let (alive, process) = match found.owner {
         Owner::Alive(process) => (true, process),
         Owner::Died(process) => (false, Some(process)),

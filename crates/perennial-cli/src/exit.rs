@@ -118,7 +118,7 @@ impl From<ClientError> for Failure {
         let message = match &error {
             // A query over many instances has no id to name.
             ClientError::Store { id, source } if id.is_empty() => source.to_string(),
-            ClientError::Refused { error: Some(said), .. } => format!("{error}: {}", said.to_text()),
+            ClientError::Refused { error: Some(answer), .. } => format!("{error}: {}", answer.to_text()),
             _ => error.to_string(),
         };
         Failure::new(of_client(&error), message)

@@ -182,9 +182,9 @@ pub(crate) async fn show(client: &Client, id: &str, as_json: bool) -> Result<(),
     rows.extend(error.map(|error| ("error", fitting(error.as_json(), 400))));
     rows.extend(reason.map(|reason| ("reason", reason.clone())));
     // The reason is printed below, with its remedy.
-    let is_told =
+    let is_printed =
         |wait: &&Wait| !matches!(wait.reason, WaitReason::Blocked { .. } | WaitReason::Paused { .. });
-    for wait in waits.iter().filter(is_told) {
+    for wait in waits.iter().filter(is_printed) {
         rows.push((if wait.reason.is_state() { "because" } else { "waits for" }, wait.text.clone()));
         rows.extend(wait.remedy.clone().map(|remedy| ("remedy", remedy)));
     }

@@ -17,22 +17,22 @@ pub(crate) fn remedy(id: &str, orchestration: &str, blocked: &Blocked) -> String
     }
     match (blocked.code.parse().ok(), blocked.skippable()) {
         (_, Some(Skippable::Event(event))) => format!(
-            "make the type decode the event, and restart the program; or continue without the event: `perennial skip \
+            "make the type accept the event, and restart the program; or continue without the event: `perennial skip \
              {} {event}`; or `perennial cancel` the instance, which ends after 30 s",
             quoted(id)
         ),
         (Some(ErrorCode::UnreadableMessage), Some(Skippable::Message(number))) => format!(
-            "check that the program is at least as new as the senders; if no program can decode the message, continue without it: \
+            "check that the program is at least as new as the senders; if no program can read the message, continue without it: \
              `perennial skip {} --message {number}`, or `perennial terminate` the instance",
             quoted(id)
         ),
         (Some(ErrorCode::PayloadMismatch), Some(Skippable::Message(number))) => format!(
-            "make the type decode the result that was sent with a token, and restart the program; or wait for another result: \
+            "make the type accept the result that was sent with a token, and restart the program; or wait for another result: \
              `perennial skip {} --message {number}`",
             quoted(id)
         ),
         (Some(ErrorCode::PayloadMismatch), None) => {
-            "make the type decode the recorded value, and restart the program; or `perennial terminate` the instance"
+            "make the type accept the recorded value, and restart the program; or `perennial terminate` the instance"
                 .to_owned()
         }
         (code, None | Some(Skippable::Message(_))) => by_code(code).to_owned(),
@@ -55,7 +55,7 @@ fn by_code(code: Option<ErrorCode>) -> &'static str {
     };
     match code {
         ErrorCode::CorruptHistory => {
-            "its history cannot be decoded; keep a copy of the store, then `perennial terminate` it, or `perennial delete \
+            "its history cannot be read; keep a copy of the store, then `perennial terminate` it, or `perennial delete \
              --force` it"
         }
         ErrorCode::CorruptRow => {

@@ -34,7 +34,7 @@ pub(crate) fn read_input(input: &Input) -> Result<Payload, Failure> {
 /// Parses an input given as text.
 pub(crate) fn text_input(text: Option<&str>) -> Result<Payload, Failure> {
     let Some(text) = text else { return Ok(Payload::null()) };
-    payload(text).map_err(|problem| Failure::usage(format!("invalid input: {problem}")))
+    payload(text).map_err(|problem| Failure::usage(format!("the input: {problem}")))
 }
 
 pub(crate) async fn start(
@@ -52,15 +52,15 @@ pub(crate) async fn start(
     }
     let output = tokio::select! {
         output = client.result(id) => output?,
-        failure = tell_why_it_takes_so_long(client, id, as_json) => return Err(failure),
+        failure = report_obstacles(client, id, as_json) => return Err(failure),
     };
     if as_json { object(&json!({"id": id, "output": output})) } else { line(output.to_text()) }
 }
 
 /// Prints once, to standard error, why an awaited instance makes no progress: it is blocked, or no runtime
 /// has taken it. Returns only if the instance can no longer be read.
-async fn tell_why_it_takes_so_long(client: &Client, id: &str, as_json: bool) -> Failure {
-    let mut told = String::new();
+async fn report_obstacles(client: &Client, id: &str, as_json: bool) -> Failure {
+    let mut printed = String::new();
     loop {
         tokio::time::sleep(LOOK_EVERY).await;
         let why = match client.status(id).await {
@@ -73,13 +73,13 @@ async fn tell_why_it_takes_so_long(client: &Client, id: &str, as_json: bool) -> 
             Ok(_) => continue,
             Err(error) => return error.into(),
         };
-        if why != told {
+        if why != printed {
             if as_json {
                 eprintln!("{}", json!({"waiting": {"id": id, "message": why}}))
             } else {
                 eprintln!("{why}")
             }
-            told = why;
+            printed = why;
         }
     }
 }
@@ -135,7 +135,7 @@ pub(crate) async fn complete(client: &Client, attempt: Attempt, as_json: bool) -
             client.heartbeat_activity(&token, details).await.map(|()| "under way")
         }
     };
-    said(as_json, outcome?)
+    print_outcome(as_json, outcome?)
 }
 
 fn skipped(as_json: bool, id: &str, kind: &str, number: u64) -> Result<(), Failure> {
@@ -148,7 +148,7 @@ fn skipped(as_json: bool, id: &str, kind: &str, number: u64) -> Result<(), Failu
 }
 
 /// Prints the result of a call with a completion token.
-fn said(as_json: bool, outcome: &str) -> Result<(), Failure> {
+fn print_outcome(as_json: bool, outcome: &str) -> Result<(), Failure> {
     if as_json { object(&json!({"outcome": outcome})) } else { line(outcome) }
 }
 

@@ -316,7 +316,7 @@ mod tests {
            2  activity charge           ├──────────┤                                        1.00 s  3 attempts
            3  timer 1 min 0 s           ├──────────────────────┤                            2.00 s  given up
            4  wait approved             ├──────────────────────┤                            2.00 s
-           7  wait early                           │                                          0 ms  the event was there
+           7  wait early                           │                                          0 ms  the event had already arrived
            8  activity pack                        ├───────────┤                            1.00 s  failed
           12  activity ship                                    ├───────────────────────┤    2.00 s  left open
               kill -9                                    ✗
@@ -331,7 +331,7 @@ mod tests {
            2  activity charge           ├───┤                                               1.00 s  3 attempts
            3  timer 1 min 0 s           ├────────┤                                          2.00 s  given up
            4  wait approved             ├────────┤                                          2.00 s
-           7  wait early                    │                                                 0 ms  the event was there
+           7  wait early                    │                                                 0 ms  the event had already arrived
            8  activity pack                 ├────┤                                          1.00 s  failed
           12  activity ship                      ├─────────────────────────────────────…      open
         ");

@@ -10,13 +10,13 @@ use crate::Rng;
 #[derive(Default)]
 pub(crate) struct Answers {
     /// Recorded jobs, and outcomes of cancelled operations: sent now, they are stale.
-    said: Vec<Job>,
+    stale: Vec<Job>,
 }
 
 impl Answers {
     pub(crate) fn note(&mut self, turn: &Turn) {
         let repeatable = |job: &Job| job.source_event_id().is_some() || job.key().is_some();
-        self.said.extend(turn.jobs().map(|(_, job)| job.clone()).filter(repeatable));
+        self.stale.extend(turn.jobs().map(|(_, job)| job.clone()).filter(repeatable));
         let late = turn.decisions().filter_map(|(_, _, decision)| match decision {
             Decision::ActivityCancelRequested { source_event_id } => Some(Job::ActivityCompleted {
                 source_event_id: *source_event_id,
@@ -29,7 +29,7 @@ impl Answers {
             }
             _ => None,
         });
-        self.said.extend(late);
+        self.stale.extend(late);
     }
 
     /// Outcomes of some open operations, up to a portion, in any order.
@@ -48,7 +48,7 @@ impl Answers {
             0 if !jobs.is_empty() => {
                 Some(rng.pick(jobs).clone()).filter(|job| job.source_event_id().is_some())
             }
-            1 | 2 if !self.said.is_empty() => Some(rng.pick(&self.said).clone()),
+            1 | 2 if !self.stale.is_empty() => Some(rng.pick(&self.stale).clone()),
             3 if !open.is_empty() => Some(wrong_kind(*rng.pick(&open))),
             _ => Some(Job::TimerFired { source_event_id: EventId(ledger.events() + 1_000) }),
         }

@@ -28,13 +28,13 @@ pub type Reached = Result<(), ErrorCode>;
 ///
 /// If they do not, which is a bug.
 pub fn decode(bytes: &[u8]) -> Reached {
-    if let Ok(turn) = told(decode_turn(1, bytes)) {
+    if let Ok(turn) = checked_code(decode_turn(1, bytes)) {
         let encoded = encode_turn(&turn);
         let again = decode_turn(1, &encoded).expect("what was encoded decodes");
         assert_eq!(again, turn, "encoding changed a turn");
         assert_eq!(encode_turn(&again), encoded, "a turn has two encodings");
     }
-    let history = told(decode_history(lines(bytes)))?;
+    let history = checked_code(decode_history(lines(bytes)))?;
     let encoded: Vec<Vec<u8>> = history.turns.iter().map(encode_turn).collect();
     let again = decode_history(&encoded).expect("what was encoded decodes");
     assert_eq!(again, history, "encoding changed a history");
@@ -50,7 +50,7 @@ pub fn decode(bytes: &[u8]) -> Reached {
 pub fn replay(bytes: &[u8]) -> Reached {
     let turns: Result<Vec<Turn>, HistoryError> =
         (1..).zip(lines(bytes)).map(|(number, line)| decode_turn(number, line)).collect();
-    replay_turns(told(turns)?, bytes)
+    replay_turns(checked_code(turns)?, bytes)
 }
 
 /// Records a history, corrupts it, and passes it to [`decode`] and [`replay`]. The bytes determine all
@@ -84,7 +84,7 @@ fn lines(bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
 }
 
 /// The code of an error, after checking that its text can be formatted.
-fn told<T>(result: Result<T, HistoryError>) -> Result<T, ErrorCode> {
+fn checked_code<T>(result: Result<T, HistoryError>) -> Result<T, ErrorCode> {
     result.map_err(|error| {
         assert!(error.to_string().starts_with(error.code().prefix()));
         error.code()
@@ -139,8 +139,12 @@ fn replay_once(turns: &[Turn]) -> Result<Execution, ErrorCode> {
         assert!(matches!(report, ReplayReport::Unusable(_)), "{report:?}");
         return Err(ErrorCode::CorruptHistory);
     };
-    let mut execution =
-        told(Execution::new(target::INSTANCE, Arc::new(target::orchestration), started.clone(), options()))?;
+    let mut execution = checked_code(Execution::new(
+        target::INSTANCE,
+        Arc::new(target::orchestration),
+        started.clone(),
+        options(),
+    ))?;
     for turn in &history {
         execution.replay_turn(turn).map_err(|failure| allowed(&failure))?;
     }

@@ -13,7 +13,7 @@
 //! | I3, I9 | `executions`: relations between the executions of an instance |
 //! | I6, I8, and acknowledged starts of I2 | `log`: acknowledged requests and executed activities |
 //! | I13 | `children`: parents and children |
-//! | I16, I17 | `trouble`: blocked instances, and instances that could continue and do not ([`stalled`]) |
+//! | I16, I17 | `progress`: blocked instances, and instances that could continue and do not ([`stalled`]) |
 //! | I18 | `orphans`: rows of instances that do not exist or have ended, requests past their deadline ([`unswept`]) |
 //!
 //! A snapshot does not show whether a commit was made under its owner's live session (I3): the simulator
@@ -24,14 +24,14 @@ mod events;
 mod executions;
 mod log;
 mod orphans;
+mod progress;
 mod snapshot;
-mod trouble;
 mod waking;
 
 pub use log::ClientLog;
 pub use orphans::unswept;
+pub use progress::stalled;
 pub use snapshot::{Snapshot, StoredInstance, StoredRows, StoredTask};
-pub use trouble::stalled;
 pub(crate) use waking::is_left_open;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -112,7 +112,7 @@ fn all_breaches(snapshot: &Snapshot, log: &ClientLog, handlers: Option<&Handlers
     children::check(snapshot, &all, log, &mut found);
     orphans::check(snapshot, &mut found);
     log.check_starts(snapshot, &mut found);
-    trouble::check_blocked(snapshot, log, &mut found);
+    progress::check_blocked(snapshot, log, &mut found);
     found
 }
 

@@ -13,7 +13,7 @@ mod calls;
 mod life;
 mod lookout;
 mod others;
-mod trouble;
+mod store_faults;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -29,7 +29,7 @@ use perennial_core::{EventId, Handlers, InstanceKey, SHARDS, ShardId};
 
 pub use calls::HeldResponse;
 use calls::{Kind, WaitingCalls, wait_for_store};
-use trouble::Trouble;
+use store_faults::StoreFaults;
 
 /// Longer than any test, and small enough to be added to a timestamp without overflow.
 const FOR_EVER_MS: u64 = 1 << 52;
@@ -54,7 +54,7 @@ pub struct ManualNode {
     handed_over: Vec<ActivityTask>,
     /// Cancelled activities.
     cancelled: Vec<(InstanceKey, EventId)>,
-    trouble: Trouble,
+    faults: StoreFaults,
     /// Instances that the store fails to read.
     unreadable: BTreeSet<InstanceKey>,
     seen: Seen,
@@ -147,7 +147,7 @@ impl ManualNode {
             running: Vec::new(),
             handed_over: Vec::new(),
             cancelled: Vec::new(),
-            trouble: Trouble::default(),
+            faults: StoreFaults::default(),
             unreadable: BTreeSet::new(),
             seen: Seen::default(),
             next_number: 0,
@@ -204,6 +204,7 @@ impl ManualNode {
         Some((self.seen.names.get(key)?, *turns))
     }
 
+    /// Runs the turn task of an instance.
     pub fn take_turn(&mut self, id: &str) {
         let task = self.pick_turn(id);
         let done = self.run_turn(task);
@@ -321,7 +322,7 @@ impl ManualNode {
         match output {
             LaneOutput::Call(id, call) => {
                 self.note_call(&call);
-                if self.waiting.is_held_back(Kind::of(&call)) || self.trouble.is_slow(&call) {
+                if self.waiting.is_held_back(Kind::of(&call)) || self.faults.is_slow(&call) {
                     self.waiting.add(id, call);
                 } else {
                     let answer = self.answer_of(call);

@@ -14,6 +14,7 @@ use perennial_core::{
 use crate::Rng;
 use crate::renumber::{Draft, source_mut};
 
+/// A history with one mutation.
 #[derive(Debug)]
 pub struct Mutant {
     /// The kind of change.
@@ -202,10 +203,10 @@ fn parting(original: &Turn, mutant: &Turn) -> Option<RangeInclusive<EventId>> {
 /// Whether a mutant gives a system call of the code another value than the recorded one. Then the behaviour
 /// of the code is unknown, even in the current step: it may drop operations that the step has scheduled.
 fn misleads(original: &Turn, mutant: &Turn) -> bool {
-    let (recorded, told) = (call_values(original), call_values(mutant));
+    let (recorded, given) = (call_values(original), call_values(mutant));
     recorded.iter().any(|(op, recorded)| {
-        let told = told.get(op).map_or(&[][..], Vec::as_slice);
-        recorded.iter().zip(told).any(|(recorded, told)| recorded != told)
+        let given = given.get(op).map_or(&[][..], Vec::as_slice);
+        recorded.iter().zip(given).any(|(recorded, given)| recorded != given)
     })
 }
 

@@ -279,6 +279,7 @@ pub enum Recipient {
 pub struct Handler {
     /// The event or update. No wait has the same name.
     pub name: String,
+    /// Whether it handles events or updates.
     pub kind: HandlerKind,
     /// The position in the root's body before which it is installed.
     pub installed_before: usize,

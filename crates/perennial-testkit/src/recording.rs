@@ -27,6 +27,7 @@ pub struct Recording {
 pub struct RecordedExecution {
     /// Its first event.
     pub started: Started,
+    /// Its turns.
     pub history: History,
     /// For each turn, the number of side effects before it.
     pub side_effects: Vec<u64>,
@@ -51,6 +52,7 @@ pub struct View {
 }
 
 impl View {
+    /// Captures the visible state of an execution.
     pub fn of(execution: &mut Execution) -> View {
         View {
             ledger: format!("{:?}", execution.ledger()),

@@ -68,7 +68,7 @@ pub(crate) async fn run(demo: Demo) -> Result<(), Failure> {
     if demo.as_json {
         output::object(&report)?;
     } else {
-        fleet.tell(&report).await?;
+        fleet.print(&report).await?;
         if let Some(path) = &demo.keep {
             let store = path.join("orders.db");
             line(format!("\nkept: perennial --store sqlite:{} list", store.display()))?;
@@ -121,7 +121,7 @@ impl Fleet {
     /// Starts one part of the orders for each worker process, and kills each process but the last.
     async fn direct(&mut self, demo: &Demo) -> Result<Report, Failure> {
         let lives = demo.kills + 1;
-        self.say(format!(
+        self.print_line(format!(
             "{} orders on one SQLite file; the worker is killed {} times",
             demo.orders, demo.kills
         ))?;
@@ -173,7 +173,7 @@ impl Fleet {
         let done = self.completed().await?;
         let open = self.started.len() as u64 - done;
         let kills = self.killed_at_ms.len();
-        self.say(format!("  kill -9 #{kills}: {done} orders completed, {open} in progress"))?;
+        self.print_line(format!("  kill -9 #{kills}: {done} orders completed, {open} in progress"))?;
         self.worker = Some(Worker::start(&self.store, &self.ledger_path, &self.log).await?);
         Ok(())
     }
@@ -260,7 +260,7 @@ impl Fleet {
     }
 
     /// Prints the timeline of the order that survived the most kills, and the counts.
-    async fn tell(&self, report: &Report) -> Result<(), Failure> {
+    async fn print(&self, report: &Report) -> Result<(), Failure> {
         let is_eventful = |placed: &Order| placed.needs_approval() && placed.cents.is_multiple_of(3);
         let mut best: Option<((usize, bool), String, History)> = None;
         for (id, placed) in &self.started {
@@ -293,7 +293,7 @@ impl Fleet {
         ))
     }
 
-    fn say(&self, text: String) -> Result<(), Failure> {
+    fn print_line(&self, text: String) -> Result<(), Failure> {
         if self.is_quiet {
             return Ok(());
         }

@@ -50,8 +50,8 @@ impl Worker {
         });
         let is_ready = tokio::time::timeout(PATIENCE, first_line).await;
         if !matches!(is_ready, Ok(Ok(Ok(line))) if line.trim() == READY) {
-            let said = std::fs::read_to_string(log).unwrap_or_default();
-            return Err(Failure::failed(format!("the worker did not start: {}", said.trim())));
+            let output = std::fs::read_to_string(log).unwrap_or_default();
+            return Err(Failure::failed(format!("the worker did not start: {}", output.trim())));
         }
         Ok(worker)
     }

@@ -8,7 +8,7 @@ use perennial_core::store::{
 use super::instances::{bytes, key, message, row, start, task};
 use super::subject::{Make, Subject, answer_of, new_session, waiting};
 
-pub fn s0_what_is_asked_before_closing_is_answered(make: Make<'_>) {
+pub fn s0_calls_before_closing_are_answered(make: Make<'_>) {
     let subject = Subject::new(make);
     let session = subject.own_all();
     let (a, b) = (row(1, "a"), row(2, "b"));
@@ -22,7 +22,7 @@ pub fn s0_what_is_asked_before_closing_is_answered(make: Make<'_>) {
     assert_eq!((answer_of(&answer), answer_of(&second_answer)), (Ok(durable.clone()), Ok(durable)));
 }
 
-pub fn s0_after_closing_every_call_says_so(make: Make<'_>) {
+pub fn s0_after_closing_every_call_fails_as_closed(make: Make<'_>) {
     let subject = Subject::new(make);
     let session = subject.own_all();
     subject.close().unwrap();

@@ -14,7 +14,7 @@ fn durable() -> CommitOutcome {
     CommitOutcome::Durable { sent: vec![] }
 }
 
-pub fn s2_what_is_durable_can_be_read(make: Make<'_>) {
+pub fn s2_durable_members_can_be_read(make: Make<'_>) {
     let subject = Subject::new(make);
     let session = subject.own_all();
     let a = row(1, "a");
@@ -114,7 +114,7 @@ pub fn s2_every_column_that_may_change_does_and_others_stay(make: Make<'_>) {
     }
 }
 
-pub fn s2_the_change_of_a_member_that_inserts_counts(make: Make<'_>) {
+pub fn s2_a_member_can_insert_and_change_its_row(make: Make<'_>) {
     let subject = Subject::new(make);
     let session = subject.own_all();
     let a = row(1, "a");
@@ -122,7 +122,7 @@ pub fn s2_the_change_of_a_member_that_inserts_counts(make: Make<'_>) {
     assert_eq!(subject.find("a"), Some(InstanceRow { status: Status::Completed, ..a }));
 }
 
-pub fn s2_turns_of_any_size_come_back_as_they_were(make: Make<'_>) {
+pub fn s2_turns_of_any_size_are_read_unchanged(make: Make<'_>) {
     let subject = Subject::new(make);
     let session = subject.own_all();
     let a = row(1, "a");
@@ -138,7 +138,7 @@ pub fn s2_turns_of_any_size_come_back_as_they_were(make: Make<'_>) {
     assert_eq!(turns.len(), bodies.len());
 }
 
-pub fn s2_executions_count_their_turns_apart(make: Make<'_>) {
+pub fn s2_executions_number_their_turns_separately(make: Make<'_>) {
     let subject = Subject::new(make);
     let session = subject.own_all();
     let a = row(1, "a");
@@ -151,7 +151,7 @@ pub fn s2_executions_count_their_turns_apart(make: Make<'_>) {
     assert_eq!(subject.turns(&a, 1, 0, 10), [bytes("started"), bytes("continued as new")]);
 }
 
-pub fn s2_an_execution_may_begin_with_several_turns(make: Make<'_>) {
+pub fn s2_an_execution_may_start_with_several_turns(make: Make<'_>) {
     let subject = Subject::new(make);
     let session = subject.own_all();
     let a = row(1, "a");

@@ -24,7 +24,7 @@ fn taken(row: &InstanceRow) -> CommitOutcome {
     conflict(Conflict::IdTaken(Box::new(row.clone())))
 }
 
-pub fn s2_the_same_bytes_again_are_durable_and_nothing_is_written_again(make: Make<'_>) {
+pub fn s2_repeated_bytes_are_durable_and_not_written_again(make: Make<'_>) {
     let subject = Subject::new(make);
     let session = subject.own_all();
     let (a, b) = (row(1, "a"), row(2, "b"));
@@ -79,7 +79,7 @@ pub fn s2_a_turn_without_the_one_before_is_a_conflict(make: Make<'_>) {
     assert_eq!(subject.load(&a, 0).unwrap().turns, [bytes("started")]);
 }
 
-pub fn s2_an_id_that_is_taken_is_a_conflict_and_shows_the_row(make: Make<'_>) {
+pub fn s2_an_existing_id_is_a_conflict_that_returns_the_row(make: Make<'_>) {
     let subject = Subject::new(make);
     let session = subject.own_all();
     let (first, second) = (row(1, "a"), row(2, "a"));
@@ -93,7 +93,7 @@ pub fn s2_an_id_that_is_taken_is_a_conflict_and_shows_the_row(make: Make<'_>) {
     assert_eq!(subject.turns(&second, 1, 0, 10), Vec::<std::sync::Arc<[u8]>>::new());
 }
 
-pub fn s2_a_member_of_no_instance_is_a_conflict(make: Make<'_>) {
+pub fn s2_a_member_without_an_instance_is_a_conflict(make: Make<'_>) {
     let subject = Subject::new(make);
     let session = subject.own_all();
     let nobody = row(1, "nobody");
@@ -110,7 +110,7 @@ pub fn s2_a_member_of_no_instance_is_a_conflict(make: Make<'_>) {
     assert_eq!(subject.inbox(session, 0, 10), []);
 }
 
-pub fn s2_a_member_without_the_shards_session_is_fenced(make: Make<'_>) {
+pub fn s2_a_member_for_a_shard_of_another_session_is_fenced(make: Make<'_>) {
     let subject = Subject::new(make);
     let (one, other) = (subject.open_session(60_000), subject.open_session(60_000));
     let of_one: Vec<ShardId> = subject.claim(one, SHARDS / 2).unwrap();
@@ -224,7 +224,7 @@ pub fn s2_a_message_that_is_gone_is_a_conflict(make: Make<'_>) {
     assert_eq!(subject.stats().inbox.rows, 0);
 }
 
-pub fn s2_the_same_turn_again_is_durable_although_its_messages_are_gone(make: Make<'_>) {
+pub fn s2_a_repeated_turn_is_durable_after_its_messages_are_gone(make: Make<'_>) {
     let subject = Subject::new(make);
     let session = subject.own_all();
     let a = row(1, "a");
@@ -249,7 +249,7 @@ pub fn s2_the_same_turn_again_is_durable_although_its_messages_are_gone(make: Ma
     assert_eq!(subject.commit(session, [other]), [conflict(Conflict::OtherTurn)]);
 }
 
-pub fn s2_a_bad_member_does_not_sink_its_neighbours(make: Make<'_>) {
+pub fn s2_a_bad_member_does_not_affect_other_members(make: Make<'_>) {
     let subject = Subject::new(make);
     let session = subject.own_all();
     let (a, b, c, nobody) = (row(1, "a"), row(2, "b"), row(3, "c"), row(4, "nobody"));

@@ -77,7 +77,7 @@ pub fn s7_a_deleted_instance_leaves_no_rows(make: Make<'_>) {
     assert_eq!(subject.list(&Criteria::default(), None, 10).rows.len(), 1);
 }
 
-pub fn s7_only_what_has_ended_is_deleted(make: Make<'_>) {
+pub fn s7_only_ended_instances_are_deleted(make: Make<'_>) {
     let subject = Subject::new(make);
     let session = subject.own_all();
     let rows: Vec<InstanceRow> = (1..)

@@ -95,6 +95,7 @@ pub fn urgent(id: &str, dedupe: Option<&str>, body: &str) -> SendRequest {
     }
 }
 
+/// A message from a member to an existing instance.
 pub fn outgoing(to: &InstanceRow, dedupe: Option<&str>, body: &str) -> Outgoing {
     Outgoing::ToKey {
         to: to.key,
@@ -156,6 +157,7 @@ pub fn turn_row(execution: u64, number: u64, body: &str) -> TurnRow {
     TurnRow { execution, number, bytes: bytes(body), checksum }
 }
 
+/// The UTF-8 bytes of a text.
 pub fn bytes(text: &str) -> Arc<[u8]> {
     Arc::from(text.as_bytes())
 }

@@ -36,15 +36,15 @@ pub fn s5_a_task_is_leased_by_the_stores_clock(make: Make<'_>) {
     subject.clock.advance(1_234);
     let other = subject.open_session(60_000);
     let expected = held(queued, other, subject.clock.now_ms(), 5_000);
-    let told = subject.take(other, &served(&["charge"], &[]), 10, 5_000);
-    assert_eq!((&told, &tasks(&subject, &a)), (&vec![expected.clone()], &told));
+    let taken_tasks = subject.take(other, &served(&["charge"], &[]), 10, 5_000);
+    assert_eq!((&taken_tasks, &tasks(&subject, &a)), (&vec![expected.clone()], &taken_tasks));
     subject.clock.advance(4_000);
     assert_eq!(subject.renew_tasks(other, vec![(expected.id, None)], 7_000), [TaskRenewal::Kept]);
     let renewed = TaskRow { due_ms: Some(subject.clock.now_ms() + 7_000), ..expected };
     assert_eq!(tasks(&subject, &a), [renewed]);
 }
 
-pub fn s5_a_node_takes_what_it_can_run(make: Make<'_>) {
+pub fn s5_a_node_takes_only_tasks_that_it_can_run(make: Make<'_>) {
     let (subject, session, a) = with_one(make);
     let named = |event, name: &str, tag: Option<&str>| TaskRow {
         name: name.to_owned(),
@@ -96,7 +96,7 @@ pub fn s5_a_node_takes_no_more_than_asked(make: Make<'_>) {
     assert_eq!(all.len(), 10, "none of them is taken twice");
 }
 
-pub fn s5_no_task_is_taken_by_two(make: Make<'_>) {
+pub fn s5_no_task_is_taken_twice(make: Make<'_>) {
     let (subject, session, a) = with_one(make);
     let b = row(2, "b");
     subject.write(session, start(&b).putting((2..102).map(|event| task(&b, event))));
@@ -119,12 +119,12 @@ pub fn s5_no_task_is_taken_by_two(make: Make<'_>) {
     assert_eq!(ids(&taken).len(), 200, "each task is taken exactly once");
     let mut stored: Vec<TaskRow> = [tasks(&subject, &a), tasks(&subject, &b)].concat();
     stored.sort_by_key(|task| task.id);
-    let mut told = taken;
-    told.sort_by_key(|task| task.id);
-    assert_eq!(told, stored, "a task is held by the session that took it");
+    let mut taken_tasks = taken;
+    taken_tasks.sort_by_key(|task| task.id);
+    assert_eq!(taken_tasks, stored, "a task is held by the session that took it");
 }
 
-pub fn s5_a_renewal_writes_what_the_attempt_reported(make: Make<'_>) {
+pub fn s5_a_renewal_writes_the_details_of_the_attempt(make: Make<'_>) {
     let (subject, session, a) = with_one(make);
     subject.write(session, member(&a).putting([task(&a, 2), task(&a, 3)]));
     let other = subject.open_session(60_000);
@@ -146,7 +146,7 @@ pub fn s5_a_renewal_writes_what_the_attempt_reported(make: Make<'_>) {
     assert_eq!(subject.renew_tasks(other, vec![], 5_000), []);
 }
 
-pub fn h42_a_task_says_since_when_it_is_as_it_is_and_when_its_attempt_was_heard(make: Make<'_>) {
+pub fn h42_a_task_has_the_times_of_its_state_and_of_its_last_heartbeat(make: Make<'_>) {
     let (subject, session, a) = with_one(make);
     subject.write(session, member(&a).putting([task(&a, 2)]));
     let (now_ms, times) = (
@@ -220,7 +220,7 @@ pub fn s5_only_the_holder_renews(make: Make<'_>) {
     assert_eq!(renewals, [TaskRenewal::Gone, TaskRenewal::Kept, TaskRenewal::Gone]);
 }
 
-pub fn s5_a_finished_task_is_a_message_and_no_row(make: Make<'_>) {
+pub fn s5_a_finished_task_becomes_a_message(make: Make<'_>) {
     let (subject, session, a) = with_one(make);
     subject.write(session, member(&a).putting([TaskRow { attempt: 4, ..task(&a, 2) }, task(&a, 3)]));
     let earlier = subject.sent(message("a", None, "earlier"));
@@ -243,7 +243,7 @@ pub fn s5_a_finished_task_is_a_message_and_no_row(make: Make<'_>) {
     assert_eq!(subject.stats().inbox.rows, 0);
 }
 
-pub fn s5_whoever_does_not_hold_an_attempt_finishes_nothing(make: Make<'_>) {
+pub fn s5_only_the_holder_of_an_attempt_finishes_it(make: Make<'_>) {
     let (subject, session, a) = with_one(make);
     subject.write(session, member(&a).putting([task(&a, 2), task(&a, 3)]));
     let (stale, other) = (subject.open_session(60_000), subject.open_session(60_000));
@@ -274,7 +274,7 @@ pub fn s5_whoever_does_not_hold_an_attempt_finishes_nothing(make: Make<'_>) {
     assert_eq!(subject.load(&a, 0).unwrap().inbox.len(), 2);
 }
 
-pub fn s5_of_many_who_finish_an_attempt_one_does(make: Make<'_>) {
+pub fn s5_an_attempt_is_finished_only_once(make: Make<'_>) {
     let (subject, session, a) = with_one(make);
     subject.write(session, member(&a).putting([task(&a, 2)]));
     assert_eq!(subject.take(session, &served(&["charge"], &[]), 10, 5_000).len(), 1);
@@ -337,7 +337,7 @@ pub fn s5_a_task_that_is_given_back_can_be_taken_again(make: Make<'_>) {
     assert!(subject.finish(other, first.id, 2, "charged"));
 }
 
-pub fn s5_a_lease_that_ran_out_is_queued_again(make: Make<'_>) {
+pub fn s5_a_task_with_an_expired_lease_is_queued_again(make: Make<'_>) {
     let (subject, session, a) = with_one(make);
     subject.write(
         session,
@@ -362,7 +362,7 @@ pub fn s5_a_lease_that_ran_out_is_queued_again(make: Make<'_>) {
     assert_eq!(subject.load(&a, 0).unwrap().tasks.len(), 1);
 }
 
-pub fn g22_a_lease_that_ran_out_counts_if_its_holder_had_noted_the_start_and_is_gone(make: Make<'_>) {
+pub fn g22_an_expired_lease_counts_if_its_lost_holder_had_recorded_the_start(make: Make<'_>) {
     let (subject, session, a) = with_one(make);
     subject.write(session, member(&a).putting([task(&a, 2)]));
     let id = task(&a, 2).id;
@@ -430,7 +430,7 @@ pub fn s5_a_result_is_never_refused_for_unread_messages(make: Make<'_>) {
     assert_eq!(subject.send(message("a", None, "too much")), SendOutcome::Full(MAX_UNREAD + 1));
 }
 
-pub fn s5_a_task_of_an_earlier_execution_is_finished_like_others(make: Make<'_>) {
+pub fn s5_a_task_of_an_earlier_execution_can_be_finished(make: Make<'_>) {
     let (subject, session, a) = with_one(make);
     subject.write(session, member(&a).putting([task(&a, 2)]));
     assert_eq!(subject.take(session, &served(&["charge"], &[]), 10, 5_000).len(), 1);

@@ -127,7 +127,7 @@ fn assert_shown(subject: &Subject, rows: &[InstanceRow], filter: &Criteria) -> u
     expected.len()
 }
 
-pub fn s7_a_list_comes_oldest_first_in_pages(make: Make<'_>) {
+pub fn s7_a_list_is_returned_oldest_first_in_pages(make: Make<'_>) {
     let empty = Subject::new(make);
     assert_eq!(empty.list(&Criteria::default(), None, 10), Default::default());
     let (subject, rows) = filled(make);
@@ -167,7 +167,7 @@ pub fn s7_a_list_is_filtered_by_name(make: Make<'_>) {
     }
 }
 
-pub fn s7_a_list_is_filtered_by_the_beginning_of_the_id(make: Make<'_>) {
+pub fn s7_a_list_is_filtered_by_a_prefix_of_the_id(make: Make<'_>) {
     let (subject, rows) = filled(make);
     let prefixes = [
         ("order", 24),
@@ -201,7 +201,7 @@ pub fn s7_a_list_is_filtered_by_being_blocked(make: Make<'_>) {
     }
 }
 
-pub fn s7_a_list_comes_newest_first_if_asked(make: Make<'_>) {
+pub fn s7_a_list_is_returned_newest_first_on_request(make: Make<'_>) {
     let (subject, rows) = filled(make);
     let newest_first = Criteria { newest_first: true, ..Criteria::default() };
     let page = subject.list(&newest_first, None, 10);
@@ -296,7 +296,7 @@ pub fn s7_a_list_is_filtered_by_times(make: Make<'_>) {
     assert_eq!(assert_shown(&subject, &rows, &ended(u64::MAX)), 40, "only ended instances");
 }
 
-pub fn s7_drawn_filters_show_what_they_say(make: Make<'_>) {
+pub fn s7_random_filters_return_the_matching_rows(make: Make<'_>) {
     let (subject, rows) = filled(make);
     let mut rng = Rng::new(7);
     let mut shown = 0;
@@ -323,7 +323,7 @@ pub fn s7_drawn_filters_show_what_they_say(make: Make<'_>) {
     assert!(shown > 300, "many of these filters match rows: {shown}");
 }
 
-pub fn s7_filters_of_a_list_hold_together_in_every_page(make: Make<'_>) {
+pub fn s7_filters_of_a_list_apply_to_every_page(make: Make<'_>) {
     let (subject, rows) = filled(make);
     let statuses = [vec![], vec![Status::Running, Status::Failed], vec![Status::Completed]];
     let mut shown = 0;

@@ -49,7 +49,7 @@ pub fn s7_a_count_is_exact_up_to_a_bound(make: Make<'_>) {
     }
 }
 
-pub fn s7_stats_tell_how_much_there_is_of_what(make: Make<'_>) {
+pub fn s7_stats_count_all_kinds_of_rows(make: Make<'_>) {
     let subject = Subject::new(make);
     let empty = subject.stats();
     assert_eq!(empty.instances.iter().map(|(status, _)| *status).collect::<Vec<_>>(), Status::ALL);
@@ -95,7 +95,7 @@ pub fn s7_stats_count_exactly_up_to_ten_thousand(make: Make<'_>) {
     assert_eq!(subject.stats().inbox, Count { rows: 10_000, more: true });
 }
 
-pub fn s7_the_lag_is_that_of_the_earliest_instance_that_can_go_on(make: Make<'_>) {
+pub fn s7_the_lag_is_that_of_the_earliest_instance_that_can_continue(make: Make<'_>) {
     let subject = Subject::new(make);
     let session = subject.own_all();
     let now_ms = subject.clock.now_ms();

@@ -39,7 +39,7 @@ fn with_two(make: Make<'_>) -> (Subject, SessionId, InstanceRow, InstanceRow) {
     (subject, session, a, b)
 }
 
-pub fn s2_to_a_key_that_is_missing_or_has_ended_nothing_is_sent(make: Make<'_>) {
+pub fn s2_nothing_is_sent_to_a_missing_or_ended_instance(make: Make<'_>) {
     let (subject, session, a, b) = with_two(make);
     let mut targets = vec![row(3, "nobody"), InstanceRow { id: "a".to_owned(), ..row(4, "a") }];
     for (number, ended) in (10..).zip(Status::ALL.into_iter().filter(|status| status.is_final())) {
@@ -68,7 +68,7 @@ pub fn s2_to_a_key_that_is_missing_or_has_ended_nothing_is_sent(make: Make<'_>) 
     assert_eq!((bodies(&subject, &b), bodies(&subject, &a)), (vec!["1".to_owned()], vec!["2".to_owned()]));
 }
 
-pub fn s2_whoever_ends_in_a_batch_is_sent_nothing_more_by_it(make: Make<'_>) {
+pub fn s2_an_instance_that_ends_in_a_batch_gets_no_later_messages_of_it(make: Make<'_>) {
     let (subject, session, a, b) = with_two(make);
     let batch = [
         member(&b).sending([outgoing(&a, None, "in time")]),
@@ -87,7 +87,7 @@ pub fn s2_whoever_ends_in_a_batch_is_sent_nothing_more_by_it(make: Make<'_>) {
     assert_eq!(bodies(&subject, &a), ["in time"]);
 }
 
-pub fn s2_an_urgent_message_of_a_member_is_read_although_its_instance_is_blocked(make: Make<'_>) {
+pub fn s2_an_urgent_message_of_a_member_is_read_by_a_blocked_instance(make: Make<'_>) {
     let (subject, session, a, _) = with_two(make);
     let blocked_row = InstanceRow { blocked: Some(blocked()), wake_at_ms: Some(9_000), ..row(3, "blocked") };
     let healthy = InstanceRow { wake_at_ms: Some(9_000), ..row(4, "healthy") };
@@ -118,7 +118,7 @@ pub fn s2_an_urgent_message_of_a_member_is_read_although_its_instance_is_blocked
     assert_eq!((again, read()), (vec![None], vec![(sent[2], true), (first[0], true)]));
 }
 
-pub fn s2_urgent_messages_that_were_seen_are_urgent_no_more(make: Make<'_>) {
+pub fn s2_urgent_messages_are_urgent_until_they_are_seen(make: Make<'_>) {
     let (subject, session, a, b) = with_two(make);
     let block = RowChange { blocked: Some(Some(blocked())), ..RowChange::default() };
     subject.write(session, member(&a).changing(block));
@@ -166,7 +166,7 @@ pub fn s2_a_member_sees_its_own_earlier_writes(make: Make<'_>) {
     assert!(subject.write(session, again)[0].is_some());
 }
 
-pub fn s2_a_message_to_an_id_reaches_whoever_has_it(make: Make<'_>) {
+pub fn s2_a_message_to_an_id_reaches_its_instance(make: Make<'_>) {
     let (subject, session, a, b) = with_two(make);
     let ended = InstanceRow { status: Status::Failed, ..row(3, "ended") };
     subject.write(session, member(&ended).inserting(ended.clone()));
@@ -190,7 +190,7 @@ pub fn s2_a_message_to_an_id_reaches_whoever_has_it(make: Make<'_>) {
     assert_eq!(subject.stats().inbox.rows, 3);
 }
 
-pub fn s2_a_start_of_a_member_makes_a_row_and_a_message(make: Make<'_>) {
+pub fn s2_a_start_of_a_member_inserts_a_row_and_a_message(make: Make<'_>) {
     let (subject, session, a, _) = with_two(make);
     let child = InstanceRow { attributes: attributes(&[("n", "1")]), ..row(5, "child") };
     let member = member(&a).turn(2, "started a child").sending([
@@ -214,7 +214,7 @@ pub fn s2_a_start_of_a_member_makes_a_row_and_a_message(make: Make<'_>) {
     assert_eq!(subject.delete([&child]), [DeleteOutcome::NotEnded]);
 }
 
-pub fn s2_a_start_of_the_same_key_again_does_nothing(make: Make<'_>) {
+pub fn s2_a_repeated_start_of_the_same_key_has_no_effect(make: Make<'_>) {
     let (subject, session, a, _) = with_two(make);
     let child = row(5, "child");
     let sent = subject.write(
@@ -237,7 +237,7 @@ pub fn s2_a_start_of_the_same_key_again_does_nothing(make: Make<'_>) {
     assert_eq!(subject.stats().inbox.rows, 0);
 }
 
-pub fn s2_a_start_whose_id_is_anothers_tells_its_sender(make: Make<'_>) {
+pub fn s2_a_start_with_an_existing_id_notifies_its_sender(make: Make<'_>) {
     let (subject, session, a, b) = with_two(make);
     let ended = InstanceRow { status: Status::Completed, ..row(3, "ended") };
     subject.write(session, member(&ended).inserting(ended.clone()));
@@ -253,9 +253,9 @@ pub fn s2_a_start_whose_id_is_anothers_tells_its_sender(make: Make<'_>) {
     );
     assert_eq!(sent.iter().map(Option::is_some).collect::<Vec<_>>(), [true, false, true, true, true]);
     assert!(sent.iter().flatten().is_sorted());
-    let told = [(0, "b is taken"), (2, "ended is taken"), (4, "new is taken by now")];
-    let told: Vec<_> = told.map(|(place, body)| (sent[place].unwrap(), body.to_owned())).into();
-    assert_eq!(messages(&subject, &a), told);
+    let expected = [(0, "b is taken"), (2, "ended is taken"), (4, "new is taken by now")];
+    let expected: Vec<_> = expected.map(|(place, body)| (sent[place].unwrap(), body.to_owned())).into();
+    assert_eq!(messages(&subject, &a), expected);
     assert_eq!(subject.find("b"), Some(b));
     for number in [5, 6, 7, 9] {
         assert_eq!(subject.load(&row(number, "b"), 0), None, "an id has only one row");
@@ -311,7 +311,7 @@ pub fn s2_messages_and_starts_cross_shards(make: Make<'_>) {
     assert_eq!(seen, sent);
 }
 
-pub fn s2_nothing_leaves_again_with_the_same_turn(make: Make<'_>) {
+pub fn s2_a_repeated_turn_sends_nothing_again(make: Make<'_>) {
     let (subject, session, a, b) = with_two(make);
     let first = member(&a).turn(2, "sent").sending([
         outgoing(&b, None, "hello"),
@@ -335,7 +335,7 @@ fn reported(id: &str) -> Outgoing {
     Outgoing::ToId { id: id.to_owned(), dedupe: None, urgent: false, body: bytes("hello"), report }
 }
 
-pub fn s2_the_sender_is_told_what_became_of_a_message_to_an_id(make: Make<'_>) {
+pub fn s2_the_sender_gets_the_outcome_of_a_message_to_an_id(make: Make<'_>) {
     let (subject, session, a, b) = with_two(make);
     let over = InstanceRow { status: Status::Completed, ..row(3, "over") };
     subject.write(session, member(&over).inserting(over.clone()));
@@ -351,7 +351,7 @@ pub fn s2_the_sender_is_told_what_became_of_a_message_to_an_id(make: Make<'_>) {
     assert_eq!(bodies(&subject, &a).len(), 3);
 }
 
-pub fn s2_a_start_replaces_one_that_has_ended_if_it_may_and_its_sender_is_told(make: Make<'_>) {
+pub fn s2_a_start_may_replace_an_ended_instance_and_its_sender_gets_the_outcome(make: Make<'_>) {
     let (subject, session, a, b) = with_two(make);
     let over = InstanceRow { status: Status::Completed, ..row(3, "over") };
     let damaged = InstanceRow { status: Status::Running, checksum: 1, ..row(4, "damaged") };
@@ -380,7 +380,7 @@ pub fn s2_a_start_replaces_one_that_has_ended_if_it_may_and_its_sender_is_told(m
     assert_eq!(bodies(&subject, &row(14, "over")), ["start"]);
 }
 
-pub fn s2_what_is_replaced_takes_its_children_along_that_have_ended(make: Make<'_>) {
+pub fn s2_replacing_an_instance_deletes_its_ended_children(make: Make<'_>) {
     let (subject, session, a, _) = with_two(make);
     let of = |number, id: &str, parent: &InstanceRow, status| {
         let (instance, key) = (parent.id.clone(), parent.key.to_string());

@@ -32,7 +32,7 @@ fn set(shards: &[ShardId]) -> ShardSet {
     shards.iter().copied().collect()
 }
 
-pub fn n10_each_change_of_a_shards_owner_counts_up_its_epoch(make: Make<'_>) {
+pub fn n10_each_change_of_a_shards_owner_increments_its_epoch(make: Make<'_>) {
     let subject = Subject::new(make);
     let shard = ShardId(7);
     let mut session = subject.open_session(60_000);
@@ -118,7 +118,7 @@ pub fn n10_replacing_a_session_moves_its_shards_at_the_next_epoch(make: Make<'_>
     assert_eq!(subject.claim(other, SHARDS).unwrap().len(), SHARDS - 200 + 1, "the released one was free");
 }
 
-pub fn n10_replacing_again_after_a_lost_answer_tells_the_same(make: Make<'_>) {
+pub fn n10_replacing_again_after_a_lost_answer_returns_the_same(make: Make<'_>) {
     let subject = Subject::new(make);
     let old = subject.own_all();
     let new = lane(60_000);
@@ -211,7 +211,7 @@ pub fn n10_notes_are_returned_by_the_next_claim(make: Make<'_>) {
     assert_eq!(claim_one(&subject, last, noted).note, None);
 }
 
-pub fn n10_only_the_owner_notes_something_about_a_shard(make: Make<'_>) {
+pub fn n10_only_the_owner_writes_notes_about_a_shard(make: Make<'_>) {
     let subject = Subject::new(make);
     let (dead, expired) = (subject.open_session(60_000), subject.open_session(1_000));
     subject.end(dead).unwrap();
@@ -229,7 +229,7 @@ pub fn n10_only_the_owner_notes_something_about_a_shard(make: Make<'_>) {
     assert_eq!(claim_one(&subject, other, others[0]).note, Some(bytes("mine")));
 }
 
-pub fn n10_a_claim_tells_the_times_in_which_nobody_owned_the_shard(make: Make<'_>) {
+pub fn n10_a_claim_returns_the_times_without_an_owner(make: Make<'_>) {
     let subject = Subject::new(make);
     let shard = ShardId(9);
     let begun_ms = subject.clock.now_ms();
@@ -282,7 +282,7 @@ pub fn n7_maintenance_is_refused_while_a_lane_is_live(make: Make<'_>) {
     assert!(subject.renew(node).is_ok());
 }
 
-pub fn n7_a_lane_that_opens_ends_all_maintenance(make: Make<'_>) {
+pub fn n7_opening_a_lane_ends_all_maintenance(make: Make<'_>) {
     let subject = Subject::new(make);
     let visitor = opened(&subject, SessionRole::Maintenance, 60_000);
     subject.claim(visitor, SHARDS).unwrap();
@@ -356,7 +356,7 @@ pub fn n14_the_directory_shows_every_session(make: Make<'_>) {
     assert!(left.len() == 2 && !left.contains(&lane.id), "{left:?}");
 }
 
-pub fn h42_anybody_can_see_who_owns_a_shard_and_since_when_nobody_does(make: Make<'_>) {
+pub fn h42_the_owner_of_a_shard_or_the_time_it_was_lost_can_be_read(make: Make<'_>) {
     let subject = Subject::new(make);
     let shard = ShardId(0);
     assert_eq!(subject.shard_owner(shard), ShardOwner::default(), "it never had an owner");

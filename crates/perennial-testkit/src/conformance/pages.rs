@@ -87,7 +87,7 @@ pub fn s4_the_inbox_leaves_out_known_numbers(make: Make<'_>) {
     assert_eq!(read(0, &many, 100), (vec![sent[4]], None));
 }
 
-pub fn s4_a_page_says_where_the_next_begins(make: Make<'_>) {
+pub fn s4_a_page_names_the_start_of_the_next(make: Make<'_>) {
     let subject = Subject::new(make);
     let session = subject.own_all();
     let a = row(1, "a");
@@ -159,7 +159,7 @@ pub fn s4_pages_are_bounded_in_bytes(make: Make<'_>) {
     }
 }
 
-pub fn s4_loading_shows_all_turns_and_their_checksums(make: Make<'_>) {
+pub fn s4_loading_returns_all_turns_and_their_checksums(make: Make<'_>) {
     let subject = Subject::new(make);
     let session = subject.own_all();
     let a = row(1, "a");
@@ -204,7 +204,7 @@ pub fn s4_blocked_instances_come_by_key_in_pages(make: Make<'_>) {
     assert_eq!(subject.blocked(first, None, 100), expected[2..]);
 }
 
-pub fn s4_a_pass_over_some_shards_is_filled_although_others_lie_between(make: Make<'_>) {
+pub fn s4_pages_of_some_shards_are_full_despite_rows_of_others(make: Make<'_>) {
     let subject = Subject::new(make);
     let session = subject.own_all();
     let rows: Vec<InstanceRow> = (1..=30)

@@ -35,7 +35,7 @@ pub fn s4_the_inbox_is_read_from_the_lowest_number_in_pages(make: Make<'_>) {
     assert_eq!(numbers(&subject.inbox(session, 0, 0)), sent[..1], "a page has at least one row");
 }
 
-pub fn s4_each_pass_sees_what_came_since_the_last(make: Make<'_>) {
+pub fn s4_each_pass_reads_the_messages_since_the_last_one(make: Make<'_>) {
     let subject = Subject::new(make);
     let session = subject.own_all();
     let a = row(1, "a");
@@ -47,7 +47,7 @@ pub fn s4_each_pass_sees_what_came_since_the_last(make: Make<'_>) {
     assert_eq!(numbers(&subject.inbox(session, 0, 100)), [first[1], first[3], later]);
 }
 
-pub fn s4_the_inbox_holds_messages_of_the_sessions_shards_only(make: Make<'_>) {
+pub fn s4_the_inbox_contains_only_messages_of_the_sessions_shards(make: Make<'_>) {
     let subject = Subject::new(make);
     let first = subject.own_all();
     let rows: Vec<InstanceRow> = (1..=32).map(|number| row(number, &format!("order-{number}"))).collect();
@@ -129,7 +129,7 @@ pub fn s4_due_instances_come_in_due_order_in_pages(make: Make<'_>) {
 
 /// A wait without an end is due at the largest timestamp, which not every store can represent: it may be due
 /// earlier, but not within any lifetime.
-pub fn s4_what_waits_forever_is_written_and_not_due(make: Make<'_>) {
+pub fn s4_endless_waits_are_stored_and_not_due(make: Make<'_>) {
     const FAR_MS: u64 = 1 << 62;
     let subject = Subject::new(make);
     let session = subject.own_all();
@@ -189,7 +189,7 @@ pub fn s4_owed_instances_come_by_key_in_pages(make: Make<'_>) {
     assert_eq!(subject.owed(half, None, 100), mine);
 }
 
-pub fn s4_loading_gives_the_row_the_turns_after_one_and_the_messages(make: Make<'_>) {
+pub fn s4_loading_returns_the_row_the_turns_after_one_and_the_messages(make: Make<'_>) {
     let subject = Subject::new(make);
     let session = subject.own_all();
     let (a, b) = (row(1, "a"), row(2, "b"));
@@ -229,7 +229,7 @@ pub fn s4_turns_are_read_after_a_number_up_to_a_limit(make: Make<'_>) {
     assert_eq!(subject.turns(&b, 1, 0, 2), [bytes("started")]);
 }
 
-pub fn s4_a_read_sees_every_commit_that_was_answered(make: Make<'_>) {
+pub fn s4_a_read_returns_every_commit_that_was_answered(make: Make<'_>) {
     let subject = Subject::new(make);
     let session = subject.own_all();
     let a = row(1, "a");

@@ -33,7 +33,7 @@ pub fn s6_a_request_reaches_the_instance_of_the_id(make: Make<'_>) {
     assert_eq!(subject.inbox(session, 0, 10), [], "a request is not a message");
 }
 
-pub fn s6_a_request_to_nobody_is_refused(make: Make<'_>) {
+pub fn s6_a_request_without_an_instance_is_refused(make: Make<'_>) {
     let (subject, session, _) = with_one(make);
     for id in ["b", "A", "a ", ""] {
         assert_eq!(subject.request(id, LONG_MS, "?"), RequestOutcome::NoInstance, "{id:?}");
@@ -59,7 +59,7 @@ pub fn s6_requests_are_read_from_a_number_in_pages(make: Make<'_>) {
     assert_eq!(numbers(&subject.requests(session, 0, 0)), asked[..1], "a page has at least one row");
 }
 
-pub fn s6_requests_are_read_by_the_shards_session_only(make: Make<'_>) {
+pub fn s6_requests_are_read_only_by_the_session_of_the_shard(make: Make<'_>) {
     let subject = Subject::new(make);
     let first = subject.own_all();
     let rows: Vec<InstanceRow> = (1..=32).map(|number| row(number, &format!("order-{number}"))).collect();
@@ -97,7 +97,7 @@ pub fn s6_a_request_past_its_deadline_is_not_read(make: Make<'_>) {
     assert_eq!(seen(), Vec::<RequestNumber>::new());
 }
 
-pub fn s6_a_reply_comes_with_the_commit_that_gives_it(make: Make<'_>) {
+pub fn s6_a_reply_is_written_with_its_commit(make: Make<'_>) {
     let (subject, session, a) = with_one(make);
     let [of_update, of_query, open] = [(); 3].map(|()| subject.requested("a", LONG_MS, "?"));
     subject.write(session, member(&a).turn(2, "updated").replying(of_update, "done"));
@@ -115,7 +115,7 @@ pub fn s6_a_reply_comes_with_the_commit_that_gives_it(make: Make<'_>) {
     assert_eq!((subject.reply_to(of_update), subject.reply_to(open)), (Some(bytes("done")), Some(bytes(""))));
 }
 
-pub fn s6_who_is_fenced_replies_to_nothing(make: Make<'_>) {
+pub fn s6_a_fenced_member_writes_no_reply(make: Make<'_>) {
     let (subject, session, a) = with_one(make);
     let number = subject.requested("a", LONG_MS, "?");
     subject.end(session).unwrap();
@@ -165,7 +165,7 @@ pub fn s6_requests_and_replies_are_swept_at_their_deadline(make: Make<'_>) {
     assert_eq!((subject.reply_to(later_answered), subject.stats().requests.rows), (None, 0));
 }
 
-pub fn s6_a_requests_number_is_never_given_twice(make: Make<'_>) {
+pub fn s6_a_request_number_is_never_reused(make: Make<'_>) {
     let (subject, session, a) = with_one(make);
     let mut last = 0;
     for round in 0..6 {

@@ -163,7 +163,7 @@ pub fn s15_text_is_compared_by_code_points(make: Make<'_>) {
     assert_values(&subject, vec![v().equal_to("10")], &["\"10\""]);
 }
 
-pub fn s15_text_is_found_by_its_beginning(make: Make<'_>) {
+pub fn s15_text_is_found_by_its_prefix(make: Make<'_>) {
     let (subject, _) = searchable(make);
     let starting = |prefix: &str| vec![attribute("v").starts_with(prefix)];
     assert_values(&subject, starting("Os"), &["\"Os\"", "\"Os\\u0000\"", "\"Oslo\"", "\"Osl\\u00f8\""]);
@@ -181,7 +181,7 @@ pub fn s15_text_is_found_by_its_beginning(make: Make<'_>) {
     }
 }
 
-pub fn s15_values_of_different_types_never_mix(make: Make<'_>) {
+pub fn s15_values_of_different_types_never_match(make: Make<'_>) {
     let (subject, _) = searchable(make);
     let v = || attribute("v");
     let is_number = |value: &&str| value.starts_with(|first: char| first == '-' || first.is_ascii_digit());
@@ -208,7 +208,7 @@ pub fn s15_values_of_different_types_never_mix(make: Make<'_>) {
     assert_values(&subject, vec![v().at_least(0), v().starts_with("1")], &[]);
 }
 
-pub fn s16_conditions_hold_together_with_everything_else(make: Make<'_>) {
+pub fn s16_conditions_combine_with_all_other_filters(make: Make<'_>) {
     let (subject, rows) = searchable(make);
     let both = vec![attribute("v").equal_to(10), attribute("other").equal_to(10)];
     assert_values(&subject, both, &[]);
@@ -229,7 +229,7 @@ pub fn s16_conditions_hold_together_with_everything_else(make: Make<'_>) {
     assert_eq!(values(&subject, &ended).len(), 0);
 }
 
-pub fn s17_pages_stay_true_while_attributes_change(make: Make<'_>) {
+pub fn s17_pages_stay_consistent_while_attributes_change(make: Make<'_>) {
     for newest_first in [false, true] {
         let subject = Subject::new(make);
         let session = subject.own_all();

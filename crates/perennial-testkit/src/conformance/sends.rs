@@ -21,7 +21,7 @@ pub fn s3_a_message_reaches_the_instance_of_the_id(make: Make<'_>) {
     assert_eq!(inbox[0].body, bytes("hello"));
 }
 
-pub fn s3_a_start_makes_a_row_and_a_message(make: Make<'_>) {
+pub fn s3_a_start_inserts_a_row_and_a_message(make: Make<'_>) {
     let subject = Subject::new(make);
     let session = subject.own_all();
     let a = row(1, "a");
@@ -38,7 +38,7 @@ pub fn s3_a_start_makes_a_row_and_a_message(make: Make<'_>) {
     assert_eq!(subject.inbox(session, 0, 10), []);
 }
 
-pub fn s3_of_many_starts_of_one_id_one_succeeds(make: Make<'_>) {
+pub fn s3_only_one_of_many_starts_of_an_id_succeeds(make: Make<'_>) {
     let subject = Subject::new(make);
     let session = subject.own_all();
     let answers: Vec<_> = (1..=20)
@@ -58,7 +58,7 @@ pub fn s3_of_many_starts_of_one_id_one_succeeds(make: Make<'_>) {
     assert_eq!(inbox.iter().map(|row| row.key).collect::<Vec<_>>(), [winner.key]);
 }
 
-pub fn s3_a_key_is_taken_once_while_its_message_waits(make: Make<'_>) {
+pub fn s3_a_key_is_accepted_once_while_its_message_waits(make: Make<'_>) {
     let subject = Subject::new(make);
     let session = subject.own_all();
     let a = row(1, "a");
@@ -85,7 +85,7 @@ pub fn s3_keys_belong_to_their_instance(make: Make<'_>) {
     assert!(subject.sent(one) < subject.sent(other));
 }
 
-pub fn s3_an_ended_instance_takes_no_messages(make: Make<'_>) {
+pub fn s3_an_ended_instance_accepts_no_messages(make: Make<'_>) {
     let subject = Subject::new(make);
     let session = subject.own_all();
     for (number, ended) in (1..).zip(Status::ALL.into_iter().filter(|status| status.is_final())) {
@@ -97,7 +97,7 @@ pub fn s3_an_ended_instance_takes_no_messages(make: Make<'_>) {
     assert_eq!(subject.inbox(session, 0, 10), []);
 }
 
-pub fn s3_a_message_to_nobody_is_refused(make: Make<'_>) {
+pub fn s3_a_message_without_an_instance_is_refused(make: Make<'_>) {
     let subject = Subject::new(make);
     let session = subject.own_all();
     subject.write(session, start(&row(1, "a")));
@@ -107,7 +107,7 @@ pub fn s3_a_message_to_nobody_is_refused(make: Make<'_>) {
     assert_eq!(subject.inbox(session, 0, 10), []);
 }
 
-pub fn s3_a_sender_leaves_the_row_of_the_instance_as_it_is(make: Make<'_>) {
+pub fn s3_a_sender_does_not_change_the_row_of_the_instance(make: Make<'_>) {
     let subject = Subject::new(make);
     let session = subject.own_all();
     let sleeps = InstanceRow { status: Status::Running, wake_at_ms: Some(9_000_000), ..row(1, "a") };
@@ -124,7 +124,7 @@ pub fn s3_a_sender_leaves_the_row_of_the_instance_as_it_is(make: Make<'_>) {
     }
 }
 
-pub fn s3_a_blocked_instance_takes_messages(make: Make<'_>) {
+pub fn s3_a_blocked_instance_accepts_messages(make: Make<'_>) {
     let subject = Subject::new(make);
     let session = subject.own_all();
     let a = InstanceRow { blocked: Some(blocked()), ..row(1, "a") };
@@ -134,7 +134,7 @@ pub fn s3_a_blocked_instance_takes_messages(make: Make<'_>) {
     assert_eq!(kept, [bytes("kept")]);
 }
 
-pub fn s3_an_urgent_message_is_read_although_its_instance_is_blocked(make: Make<'_>) {
+pub fn s3_an_urgent_message_is_read_by_a_blocked_instance(make: Make<'_>) {
     let subject = Subject::new(make);
     let session = subject.own_all();
     let blocked_row = InstanceRow { blocked: Some(blocked()), wake_at_ms: Some(9_000), ..row(1, "blocked") };
@@ -187,7 +187,7 @@ pub fn s3_ten_thousand_unread_messages_refuse_the_next(make: Make<'_>) {
     assert_eq!(subject.send(message("a", None, "too much")), SendOutcome::Full(MAX_UNREAD + 1));
 }
 
-pub fn s3_requests_of_a_call_stand_for_themselves(make: Make<'_>) {
+pub fn s3_requests_of_a_call_are_independent(make: Make<'_>) {
     let subject = Subject::new(make);
     let session = subject.own_all();
     let a = row(1, "a");
@@ -214,7 +214,7 @@ pub fn s3_requests_of_a_call_stand_for_themselves(make: Make<'_>) {
     assert_eq!(subject.try_send(vec![]), Ok(vec![]));
 }
 
-pub fn s3_a_number_is_never_given_twice(make: Make<'_>) {
+pub fn s3_a_message_number_is_never_reused(make: Make<'_>) {
     let subject = Subject::new(make);
     let session = subject.own_all();
     let a = row(1, "a");

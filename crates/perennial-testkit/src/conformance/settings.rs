@@ -23,7 +23,7 @@ pub fn s7_a_setting_is_kept_until_it_is_replaced_or_deleted(make: Make<'_>) {
     assert_eq!(subject.setting("Retention"), Some(bytes("another name's")));
 }
 
-pub fn s7_of_two_who_change_a_setting_that_both_read_one_is_told_to_read_again(make: Make<'_>) {
+pub fn s7_of_two_concurrent_changes_of_a_setting_one_is_refused(make: Make<'_>) {
     let subject = Subject::new(make);
     assert!(subject.replace_setting("paused", None, Some("a")));
     assert!(!subject.replace_setting("paused", None, Some("b")), "it exists by now");

@@ -62,7 +62,7 @@ fn large(subject: &Subject, session: SessionId, row: &InstanceRow, turns: u64) {
     subject.write(session, member(row).changing(RowChange { execution: next.execution, ..ended }));
 }
 
-pub fn s7_a_large_instance_is_gone_at_once_and_swept_in_steps(make: Make<'_>) {
+pub fn s7_a_large_instance_is_deleted_at_once_and_swept_in_steps(make: Make<'_>) {
     const TURNS: u64 = 5_000;
     let subject = Subject::new(make);
     let session = subject.own_all();
@@ -141,7 +141,7 @@ fn turns_of(subject: &Subject, row: &InstanceRow) -> [usize; 4] {
     [1, 2, 3, 4].map(|execution| subject.turn_rows(row, execution, 0, PageLimit::rows(10)).len())
 }
 
-pub fn s7_pruning_executions_never_touches_the_current_one(make: Make<'_>) {
+pub fn s7_pruning_executions_never_deletes_the_current_one(make: Make<'_>) {
     let subject = Subject::new(make);
     let session = subject.own_all();
     let (a, b) = (row(1, "a"), row(2, "b"));
@@ -162,7 +162,7 @@ pub fn s7_pruning_executions_never_touches_the_current_one(make: Make<'_>) {
     assert_eq!(prune(&subject, session, &nobody, 9, 100), Ok(Swept::default()));
 }
 
-pub fn s7_pruning_executions_is_bounded_and_begins_with_the_oldest(make: Make<'_>) {
+pub fn s7_pruning_executions_is_bounded_and_starts_with_the_oldest(make: Make<'_>) {
     let subject = Subject::new(make);
     let session = subject.own_all();
     let a = row(1, "a");
@@ -211,7 +211,7 @@ fn continued_every_ten_seconds(subject: &Subject, session: SessionId, row: &Inst
     }
 }
 
-pub fn s7_executions_are_swept_by_the_stores_clock_only_if_asked(make: Make<'_>) {
+pub fn s7_executions_are_swept_by_the_stores_clock_only_on_request(make: Make<'_>) {
     let subject = Subject::new(make);
     let session = subject.own_all();
     let (a, b) = (row(1, "a"), row(2, "b"));

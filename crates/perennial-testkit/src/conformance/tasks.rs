@@ -37,7 +37,7 @@ fn cancelled(task: TaskRow) -> TaskRow {
     TaskRow { state: TaskState::Leased { holder, cancelled: true }, ..task }
 }
 
-pub fn s5_a_task_that_waits_forever_is_written(make: Make<'_>) {
+pub fn s5_a_task_that_waits_forever_is_stored(make: Make<'_>) {
     let (subject, session, a) = with_one(make);
     let forever = TaskRow { state: TaskState::Waiting, due_ms: Some(u64::MAX), ..task(&a, 2) };
     subject.write(session, member(&a).putting([forever]));
@@ -45,7 +45,7 @@ pub fn s5_a_task_that_waits_forever_is_written(make: Make<'_>) {
     assert!(due_ms >= Some(1 << 62), "{due_ms:?}");
 }
 
-pub fn g51_tasks_are_taken_by_how_their_names_begin(make: Make<'_>) {
+pub fn g51_tasks_are_taken_by_prefixes_of_their_names(make: Make<'_>) {
     let (subject, session, a) = with_one(make);
     let names = ["http.get", "http.post", "httq", "HTTP.get", "http.é", "mail", "http"];
     let named = |(name, event): (&str, u64)| TaskRow { name: name.to_owned(), ..task(&a, event) };
@@ -99,7 +99,7 @@ pub fn s5_every_column_of_a_task_is_kept(make: Make<'_>) {
     assert_eq!(tasks(&subject, &a), rows);
 }
 
-pub fn s5_a_task_is_put_over_an_older_one(make: Make<'_>) {
+pub fn s5_a_task_replaces_an_older_one(make: Make<'_>) {
     let (subject, session, a) = with_one(make);
     let first = TaskRow { details: Some(Payload::null()), tag: Some("gpu".to_owned()), ..task(&a, 2) };
     subject.write(session, member(&a).putting([first, task(&a, 3)]));
@@ -134,7 +134,7 @@ pub fn s5_changes_of_a_members_tasks_are_made_in_order(make: Make<'_>) {
     assert_eq!(tasks(&subject, &a), [task(&a, 3)]);
 }
 
-pub fn s5_a_task_that_nobody_runs_goes_when_it_is_cancelled(make: Make<'_>) {
+pub fn s5_a_task_that_is_not_leased_is_deleted_when_cancelled(make: Make<'_>) {
     let (subject, session, a) = with_one(make);
     let waiting = TaskRow { state: TaskState::Waiting, due_ms: Some(9_000), ..task(&a, 3) };
     subject.write(session, member(&a).putting([task(&a, 2), waiting.clone(), task(&a, 4)]));
@@ -145,7 +145,7 @@ pub fn s5_a_task_that_nobody_runs_goes_when_it_is_cancelled(make: Make<'_>) {
     assert_eq!(taken.iter().map(|task| task.id).collect::<Vec<_>>(), [task(&a, 4).id]);
 }
 
-pub fn s5_a_task_that_another_runs_is_marked_when_it_is_cancelled(make: Make<'_>) {
+pub fn s5_a_task_that_another_node_runs_is_marked_when_cancelled(make: Make<'_>) {
     let (subject, session, a) = with_one(make);
     let other = subject.open_session(60_000);
     subject.write(session, member(&a).putting([task(&a, 2), task(&a, 3)]));
@@ -164,7 +164,7 @@ pub fn s5_a_task_that_another_runs_is_marked_when_it_is_cancelled(make: Make<'_>
     assert_eq!(tasks(&subject, &a).len(), 1);
 }
 
-pub fn s5_a_task_that_its_owner_runs_goes_when_it_is_cancelled(make: Make<'_>) {
+pub fn s5_a_task_that_its_owner_runs_is_deleted_when_cancelled(make: Make<'_>) {
     let (subject, session, a) = with_one(make);
     let endless = TaskRow { due_ms: None, ..leased(&a, 3, session) };
     subject.write(session, member(&a).putting([endless]));
@@ -173,7 +173,7 @@ pub fn s5_a_task_that_its_owner_runs_goes_when_it_is_cancelled(make: Make<'_>) {
     assert_eq!(subject.renew_tasks(session, vec![(task(&a, 3).id, None)], 5_000), [TaskRenewal::Gone]);
 }
 
-pub fn s5_loading_gives_the_tasks_of_the_current_execution_by_event(make: Make<'_>) {
+pub fn s5_loading_returns_the_tasks_of_the_current_execution_by_event(make: Make<'_>) {
     let (subject, session, a) = with_one(make);
     let b = row(2, "b");
     subject.write(session, start(&b).putting([task(&b, 5)]));

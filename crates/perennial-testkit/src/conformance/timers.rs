@@ -62,7 +62,7 @@ pub fn g13_results_and_messages_of_members_count_as_earlier_too(make: Make<'_>) 
     assert!(matches!(&subject.commit(session, [last])[0], CommitOutcome::Durable { .. }));
 }
 
-pub fn g13_a_parked_start_is_no_earlier_message(make: Make<'_>) {
+pub fn g13_a_parked_start_is_not_an_earlier_message(make: Make<'_>) {
     let subject = Subject::new(make);
     let session = subject.own_all();
     let now_ms = subject.clock.now_ms();
@@ -77,7 +77,7 @@ pub fn g13_a_parked_start_is_no_earlier_message(make: Make<'_>) {
     assert_eq!(subject.commit(session, [member(&child).firing(now_ms + 1_000)]), [earlier()]);
 }
 
-pub fn g13_the_same_turn_again_is_durable_whatever_has_arrived(make: Make<'_>) {
+pub fn g13_a_repeated_turn_is_durable_whatever_has_arrived(make: Make<'_>) {
     let (subject, session, a) = with_one(make);
     let now_ms = subject.clock.now_ms();
     let fired = member(&a).turn(2, "fired").firing(now_ms + 1_000);

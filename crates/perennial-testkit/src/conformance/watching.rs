@@ -82,7 +82,7 @@ pub fn s8_endings_and_published_values_give_a_hint(make: Make<'_>) {
     hinted(&hints, &a, |changes| &changes.endings, "an ending");
 }
 
-pub fn s8_a_commit_tells_the_owners_of_other_shards(make: Make<'_>) {
+pub fn s8_a_commit_gives_a_hint_to_the_owners_of_other_shards(make: Make<'_>) {
     let subject = Subject::new(make);
     let one = subject.open_session(60_000);
     let mine = subject.claim(one, SHARDS / 2).unwrap();

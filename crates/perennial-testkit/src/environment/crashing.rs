@@ -6,9 +6,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use super::TestEnvironment;
-use super::trouble::Trouble;
+use super::faults::Faults;
 
-pub use super::trouble::CrashPoint;
+pub use super::faults::CrashPoint;
 
 /// The runs that [`crash_everywhere`] made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,8 +50,8 @@ pub struct CrashDifference {
 impl fmt::Display for CrashFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let count = self.differences.len();
-        let disturbed = self.runs - 1;
-        write!(f, "{count} of {disturbed} faults changed the outcome\n  without a fault: {}", self.expected)?;
+        let faults = self.runs - 1;
+        write!(f, "{count} of {faults} faults changed the outcome\n  without a fault: {}", self.expected)?;
         for CrashDifference { point, at, found } in &self.differences {
             write!(f, "\n  {point}: {found}\n    at {at}")?;
         }
@@ -110,9 +110,9 @@ impl std::error::Error for CrashFailure {}
 pub fn crash_everywhere<T: PartialEq + fmt::Debug>(
     scenario: impl Fn(TestEnvironment) -> T,
 ) -> Result<CrashReport, CrashFailure> {
-    let undisturbed = Arc::new(Trouble::default());
-    let expected = scenario(TestEnvironment::with_trouble(Arc::clone(&undisturbed)));
-    let (commits, activities) = (undisturbed.commits(), undisturbed.activities());
+    let without_faults = Arc::new(Faults::default());
+    let expected = scenario(TestEnvironment::with_faults(Arc::clone(&without_faults)));
+    let (commits, activities) = (without_faults.commits(), without_faults.activities());
     let before = (1..).zip(&commits).map(|(number, at)| (CrashPoint::BeforeCommit(number), at));
     let after = (1..).zip(&commits).map(|(number, at)| (CrashPoint::AfterCommit(number), at));
     let twice = (1..).zip(&activities).map(|(number, at)| (CrashPoint::ActivityTwice(number), at));
@@ -120,8 +120,8 @@ pub fn crash_everywhere<T: PartialEq + fmt::Debug>(
     let (mut differences, mut runs) = (Vec::new(), 1);
     for (point, at) in before.chain(after).chain(during).chain(twice) {
         runs += 1;
-        let disturbed = || scenario(TestEnvironment::with_trouble(Arc::new(Trouble::at(point))));
-        let found = match catch_unwind(AssertUnwindSafe(disturbed)) {
+        let with_fault = || scenario(TestEnvironment::with_faults(Arc::new(Faults::at(point))));
+        let found = match catch_unwind(AssertUnwindSafe(with_fault)) {
             Ok(found) if found == expected => continue,
             Ok(found) => format!("{found:?}"),
             Err(panic) => format!("the test panicked: {}", panic_words(&*panic)),

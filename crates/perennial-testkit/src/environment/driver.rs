@@ -28,9 +28,9 @@ use tokio::time::Instant;
 use self::attempts::{Begun, Outcome, RunningAttempt};
 use self::real_time::{InFlight, RealAttempt, RealTime};
 use super::config::Config;
+use super::faults::{CrashPoint, Faults};
 use super::halt::Halt;
 use super::script::{Action, Scripted};
-use super::trouble::{CrashPoint, Trouble};
 use crate::ManualNode;
 
 /// 2030-01-01T00:00:00Z, the start of every test.
@@ -59,7 +59,7 @@ pub(super) struct Driver {
     origin: Instant,
     registrations: Registrations,
     config: Config,
-    trouble: Arc<Trouble>,
+    faults: Arc<Faults>,
     attempts: BTreeMap<u64, RunningAttempt>,
     /// The number of started attempts by activity name.
     attempts_of: BTreeMap<String, u64>,
@@ -80,7 +80,7 @@ pub(super) struct Driver {
 }
 
 impl Driver {
-    pub(super) fn new(config: Config, registrations: Registrations, trouble: Arc<Trouble>) -> Driver {
+    pub(super) fn new(config: Config, registrations: Registrations, faults: Arc<Faults>) -> Driver {
         let options =
             ShardOptions { lookahead: Duration::from_millis(FOR_EVER_MS), ..ShardOptions::default() };
         let mut node = ManualNode::with_options(registrations.handlers(), options);
@@ -107,7 +107,7 @@ impl Driver {
             origin,
             registrations,
             config,
-            trouble,
+            faults,
             attempts: BTreeMap::new(),
             attempts_of: BTreeMap::new(),
             begun: BTreeMap::new(),
@@ -300,7 +300,7 @@ impl Driver {
             let node = &mut self.node;
             while node.look_up() || node.load() || node.take_turns() || node.follow_hint() {}
             if !node.batch().is_empty() {
-                match self.trouble.note_commit(node.batch_words().join("; ")) {
+                match self.faults.note_commit(node.batch_words().join("; ")) {
                     None => {
                         node.commit();
                     }

@@ -4,6 +4,7 @@ mod config;
 mod crashing;
 mod driver;
 mod failure;
+mod faults;
 mod halt;
 mod histories;
 mod limits;
@@ -14,7 +15,6 @@ mod requests;
 mod script;
 mod starting;
 mod tokens;
-mod trouble;
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -29,10 +29,10 @@ use perennial_core::{Ending, NotOfType, Payload};
 
 use config::Config;
 use driver::{BEGIN_MS, Driver, Until};
+use faults::Faults;
 use registering::ReplaceState;
-use requests::told;
+use requests::or_panic;
 use script::{Action, Scripted, When};
-use trouble::Trouble;
 
 pub use crashing::{CrashDifference, CrashFailure, CrashPoint, CrashReport, crash_everywhere};
 pub use failure::Failure;
@@ -98,7 +98,7 @@ pub struct TestEnvironment {
     /// The test's own state, which replaces the program's at the first start.
     states: Vec<ReplaceState>,
     config: Config,
-    trouble: Arc<Trouble>,
+    faults: Arc<Faults>,
     driver: Option<Driver>,
     runs: usize,
 }
@@ -126,7 +126,7 @@ impl<O, E> fmt::Debug for TestRun<O, E> {
 
 impl Default for TestEnvironment {
     fn default() -> TestEnvironment {
-        TestEnvironment::with_trouble(Arc::default())
+        TestEnvironment::with_faults(Arc::default())
     }
 }
 
@@ -143,12 +143,12 @@ impl TestEnvironment {
         TestEnvironment::default()
     }
 
-    fn with_trouble(trouble: Arc<Trouble>) -> TestEnvironment {
+    fn with_faults(faults: Arc<Faults>) -> TestEnvironment {
         TestEnvironment {
             registrations: Registrations::new(),
             states: Vec::new(),
             config: Config::default(),
-            trouble,
+            faults,
             driver: None,
             runs: 0,
         }
@@ -260,7 +260,7 @@ impl TestEnvironment {
             let until_ms = driver.now_ms().saturating_add(millis(duration));
             driver.drive(Until::TimeMs(until_ms))
         });
-        told(passed.map_err(|halt| format!("time cannot advance: {halt}")));
+        or_panic(passed.map_err(|halt| format!("time cannot advance: {halt}")));
     }
 
     /// The virtual time since the start of the test.
@@ -296,7 +296,7 @@ impl TestEnvironment {
     pub fn history_of(&self, id: &str, execution: u64) -> TestHistory {
         let driver = self.driver.as_ref();
         let found = driver.and_then(|driver| driver.row(id).map(|row| driver.history(&row, execution)));
-        TestHistory::new(told(found.ok_or_else(|| format!("there is no instance {id:?}"))))
+        TestHistory::new(or_panic(found.ok_or_else(|| format!("there is no instance {id:?}"))))
     }
 
     /// All instances as JSON Lines, in the format of `perennial export`.
@@ -324,9 +324,9 @@ impl TestEnvironment {
     /// Runs `work` with the driver on a thread outside the tokio runtime that the test may run in.
     fn drive<R: Send>(&mut self, work: impl FnOnce(&mut Driver) -> R + Send) -> R {
         self.apply_states();
-        let (config, registrations, trouble) = (&self.config, &mut self.registrations, &self.trouble);
+        let (config, registrations, faults) = (&self.config, &mut self.registrations, &self.faults);
         let driver = self.driver.get_or_insert_with(|| {
-            Driver::new(config.clone(), std::mem::take(registrations), Arc::clone(trouble))
+            Driver::new(config.clone(), std::mem::take(registrations), Arc::clone(faults))
         });
         std::thread::scope(|scope| scope.spawn(|| work(driver)).join())
             .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
@@ -335,7 +335,7 @@ impl TestEnvironment {
 
 #[track_caller]
 fn raise<T: EventTarget>(event: &T, content: Result<Payload, serde_json::Error>) -> Action {
-    let payload = told(content.map_err(|error| format!("the event cannot be written as JSON: {error}")));
+    let payload = or_panic(content.map_err(|error| format!("the event cannot be written as JSON: {error}")));
     Action::Raise { event: event.name().into_owned(), payload }
 }
 

@@ -5,7 +5,7 @@ use perennial::typed::{ActivityCode, OrchestrationCode, Register};
 use perennial_core::Handlers;
 
 use super::TestEnvironment;
-use super::requests::told;
+use super::requests::or_panic;
 
 /// Replaces the registered state of a type.
 pub(super) type ReplaceState = Box<dyn FnOnce(Registrations) -> Registrations + Send>;
@@ -125,7 +125,7 @@ impl TestEnvironment {
         self.refuse_when_started();
         self.registrations = add(std::mem::take(&mut self.registrations));
         // Missing names can still be registered or mocked.
-        told(self.registrations.check(&|_| true).map_err(|mistake| mistake.to_string()));
+        or_panic(self.registrations.check(&|_| true).map_err(|mistake| mistake.to_string()));
         self
     }
 
@@ -133,7 +133,7 @@ impl TestEnvironment {
     #[track_caller]
     pub(super) fn refuse_when_started(&self) {
         if self.driver.is_some() {
-            told(Err("a test environment must be set up before its first start".to_owned()))
+            or_panic(Err("a test environment must be set up before its first start".to_owned()))
         }
     }
 
@@ -143,7 +143,7 @@ impl TestEnvironment {
         if self.driver.is_none() {
             self.apply_states();
             let is_mocked = |name: &str| self.config.mocked.contains_key(name);
-            told(self.registrations.check(&is_mocked).map_err(|mistake| mistake.to_string()));
+            or_panic(self.registrations.check(&is_mocked).map_err(|mistake| mistake.to_string()));
         }
     }
 

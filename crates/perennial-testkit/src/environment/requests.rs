@@ -48,9 +48,9 @@ impl TestEnvironment {
         let name = query.name().into_owned();
         let instance_call = InstanceCall::Query { name: name.clone(), payload: written(T::encode(input)) };
         let answer = self.drive(|driver| driver.request(id, || Request::Call(instance_call.clone())));
-        let answer = told(outcome(id, answer).map_err(|error| format!("{name:?} failed: {error}")));
+        let answer = or_panic(outcome(id, answer).map_err(|error| format!("{name:?} failed: {error}")));
         let other = |error| format!("the answer of {id:?} to {name:?} is of another type: {error}");
-        told(T::read_output(answer).map_err(other))
+        or_panic(T::read_output(answer).map_err(other))
     }
 
     /// Sends an update to an instance and lets time pass until it has an outcome, as a client would wait for
@@ -101,13 +101,13 @@ impl TestEnvironment {
         let name = update.name().into_owned();
         let payload = written(T::encode(input));
         let answer = self.drive(|driver| driver.update(id, &name, &payload));
-        let answer = told(answer.map_err(|halt| format!("{name:?} of {id:?} has no outcome: {halt}")));
+        let answer = or_panic(answer.map_err(|halt| format!("{name:?} of {id:?} has no outcome: {halt}")));
         let other =
             |error: NotOfType| format!("the answer of {id:?} to {name:?} is of another type: {error}");
         match outcome(id, answer) {
-            Ok(payload) => Ok(told(T::read_output(payload).map_err(other))),
+            Ok(payload) => Ok(or_panic(T::read_output(payload).map_err(other))),
             Err(ClientError::UpdateFailed { id, error }) => {
-                let error = told(T::read_error(error).map_err(other));
+                let error = or_panic(T::read_error(error).map_err(other));
                 Err(UpdateError::Failed { id, error })
             }
             Err(ClientError::Refused { id, reason, error }) => {
@@ -152,12 +152,12 @@ fn outcome(id: &str, answer: Response) -> Result<Payload, ClientError> {
 
 #[track_caller]
 pub(super) fn written(input: Result<Payload, serde_json::Error>) -> Payload {
-    told(input.map_err(|error| format!("the input cannot be written as JSON: {error}")))
+    or_panic(input.map_err(|error| format!("the input cannot be written as JSON: {error}")))
 }
 
 /// Unwraps a result, or panics at the caller's line: `track_caller` in a closure would report this file.
 #[track_caller]
-pub(super) fn told<T>(outcome: Result<T, String>) -> T {
+pub(super) fn or_panic<T>(outcome: Result<T, String>) -> T {
     match outcome {
         Ok(value) => value,
         Err(problem) => panic!("{problem}"),

@@ -45,7 +45,7 @@ pub(super) enum Action {
         reason: String,
     },
     /// Reports an outcome for an attempt that waits for its token.
-    Say {
+    TokenCall {
         activity: String,
         said: Said,
     },
@@ -56,7 +56,7 @@ impl Scripted {
     /// for a token call, which depends on the attempt.
     pub(super) fn request(&self, number: usize) -> Option<Request> {
         Some(match &self.action {
-            Action::Say { .. } => return None,
+            Action::TokenCall { .. } => return None,
             Action::Raise { event, payload } => Request::Raise {
                 name: event.clone(),
                 payload: payload.clone(),

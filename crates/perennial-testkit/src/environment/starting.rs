@@ -6,7 +6,7 @@ use perennial::typed::OrchestrationTarget;
 use perennial::{ClientError, StartOptions};
 use perennial_core::check_name;
 
-use super::requests::told;
+use super::requests::or_panic;
 use super::{TestEnvironment, TestRun};
 
 impl TestEnvironment {
@@ -24,7 +24,7 @@ impl TestEnvironment {
         T: OrchestrationTarget<I, K>,
     {
         let started = self.start_with(orchestration, id, input, StartOptions::default());
-        told(started.map_err(|error| format!("{id:?} cannot be started: {error}")))
+        or_panic(started.map_err(|error| format!("{id:?} cannot be started: {error}")))
     }
 
     /// Starts an instance with options, as a client does. Delays and timeouts are on the virtual clock.

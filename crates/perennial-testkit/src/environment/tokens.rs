@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use super::TestEnvironment;
 use super::driver::Driver;
-use super::requests::{told, written};
+use super::requests::{or_panic, written};
 use super::script::{Action, When};
 
 /// An activity that is completed later: a function marked with `#[activity]` that returns `Result<Later<T>,
@@ -120,7 +120,7 @@ impl TestEnvironment {
         result: T::Value,
     ) -> TestEnvironment {
         let said = Said::Completed(written(Payload::encode(&result)));
-        self.say_when_waiting(&activity, said)
+        self.script_token_call(&activity, said)
     }
 
     /// Fails an attempt of an activity as soon as it waits for its token, in the most recently started
@@ -128,13 +128,13 @@ impl TestEnvironment {
     #[track_caller]
     pub fn fail_when_waiting<T: TokenTarget<K>, K>(self, activity: T, error: T::Error) -> TestEnvironment {
         let said = Said::Failed(written(Payload::encode(&error)));
-        self.say_when_waiting(&activity, said)
+        self.script_token_call(&activity, said)
     }
 
     #[track_caller]
-    fn say_when_waiting<T: TokenTarget<K>, K>(self, activity: &T, said: Said) -> TestEnvironment {
+    fn script_token_call<T: TokenTarget<K>, K>(self, activity: &T, said: Said) -> TestEnvironment {
         let activity = activity.name().into_owned();
-        self.script(When::Waiting, None, Action::Say { activity, said })
+        self.script(When::Waiting, None, Action::TokenCall { activity, said })
     }
 
     /// Completes an activity of an instance that waits for its token.
@@ -145,7 +145,7 @@ impl TestEnvironment {
     #[track_caller]
     pub fn complete_activity<T: TokenTarget<K>, K>(&mut self, id: &str, activity: T, result: T::Value) {
         let said = Said::Completed(written(Payload::encode(&result)));
-        told(self.say(id, &activity.name(), &said));
+        or_panic(self.call_with_token(id, &activity.name(), &said));
     }
 
     /// Fails an attempt of an activity of an instance that waits for its token. The retry policy of the
@@ -157,13 +157,13 @@ impl TestEnvironment {
     #[track_caller]
     pub fn fail_activity<T: TokenTarget<K>, K>(&mut self, id: &str, activity: T, error: T::Error) {
         let said = Said::Failed(written(Payload::encode(&error)));
-        told(self.say(id, &activity.name(), &said));
+        or_panic(self.call_with_token(id, &activity.name(), &said));
     }
 
-    fn say(&mut self, id: &str, activity: &str, said: &Said) -> Result<(), String> {
+    fn call_with_token(&mut self, id: &str, activity: &str, said: &Said) -> Result<(), String> {
         let reply = self.drive(|driver| {
             let call = driver.waiting_attempt(id, activity, said)?;
-            Some(driver.say(id, &call))
+            Some(driver.call_with_token(id, &call))
         });
         match reply {
             Some(CallReply::Answered(_)) => Ok(()),
@@ -188,7 +188,7 @@ impl Driver {
     }
 
     /// Reports an outcome for an attempt. Sent again after a crash, it may have been accepted before.
-    pub(super) fn say(&mut self, id: &str, call: &TokenCall) -> CallReply {
+    pub(super) fn call_with_token(&mut self, id: &str, call: &TokenCall) -> CallReply {
         let crashes = self.crashes();
         let answer = self.request(id, || Request::Call(InstanceCall::Token(Box::new(call.clone()))));
         match answer {
@@ -199,7 +199,7 @@ impl Driver {
                 CallReply::Answered(Payload::null())
             }
             Response::Reply(reply) => reply,
-            other => told(Err(format!("{id:?} does not answer a token call: {other:?}"))),
+            other => or_panic(Err(format!("{id:?} does not answer a token call: {other:?}"))),
         }
     }
 }

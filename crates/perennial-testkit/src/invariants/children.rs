@@ -170,9 +170,10 @@ impl Families<'_> {
                     && (ends.filter_map(|it| as_outcome(event, it)).any(|it| it == *outcome)
                         || !child.is_whole());
                 let is_it = expected.as_ref() == Some(outcome) || was_told;
-                let (child, told) = (&child.row().id, outcome.name());
-                (!is_it)
-                    .then(|| format!("it received {told} for child {child} of {event}, which is not its end"))
+                let (child, received) = (&child.row().id, outcome.name());
+                (!is_it).then(|| {
+                    format!("it received {received} for child {child} of {event}, which is not its end")
+                })
             }
             None if is_not_started => None,
             None => {

@@ -18,7 +18,7 @@ pub struct ClientLog {
     /// By instance and sender, in order: event and payload, which must be unique within the instance.
     raised: BTreeMap<String, BTreeMap<String, Vec<(String, Payload)>>>,
     runs: BTreeMap<(String, u64, EventId), usize>,
-    troubled: Option<BTreeSet<String>>,
+    blocked_on_purpose: Option<BTreeSet<String>>,
 }
 
 impl ClientLog {
@@ -62,7 +62,7 @@ impl ClientLog {
 
     /// Records that a test blocked this instance on purpose. From now on no other instance may be blocked.
     pub fn troubled(&mut self, id: impl Into<String>) {
-        self.troubled.get_or_insert_default().insert(id.into());
+        self.blocked_on_purpose.get_or_insert_default().insert(id.into());
     }
 
     /// The ids of acknowledged starts.
@@ -76,8 +76,8 @@ impl ClientLog {
     }
 
     /// The instances that were blocked on purpose; `None` if this is not recorded.
-    pub(super) fn in_trouble(&self) -> Option<&BTreeSet<String>> {
-        self.troubled.as_ref()
+    pub(super) fn expected_blocked(&self) -> Option<&BTreeSet<String>> {
+        self.blocked_on_purpose.as_ref()
     }
 
     /// Whether an instance of this id was deleted.

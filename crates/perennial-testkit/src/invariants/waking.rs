@@ -136,7 +136,7 @@ impl Checked<'_, '_> {
         let wake_at_ms = self.instance.row.wake_at_ms;
         let timer = ledger.timers().next().map(|(due_ms, event)| (due_ms, format!("timer {event} is due")));
         let deadline_ms = turns.first().and_then(Turn::started).and_then(|started| started.deadline_ms);
-        let deadline = deadline_ms.map(|at_ms| (at_ms, "its deadline is".to_owned()));
+        let deadline = deadline_ms.map(|at_ms| (at_ms, "its deadline passes".to_owned()));
         // The holder changes a lease without changing the row.
         let tasks = tasks.filter(|task| !matches!(task.state, TaskState::Leased { .. }));
         let tasks = tasks.filter_map(|task| {

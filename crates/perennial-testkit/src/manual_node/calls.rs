@@ -120,7 +120,7 @@ impl ManualNode {
 
     /// Makes the calls that wait because the store is slow, and holds their answers.
     pub fn read_slow(&mut self) -> Vec<HeldResponse> {
-        let calls = self.waiting.take_where(|call| self.trouble.is_slow(call));
+        let calls = self.waiting.take_where(|call| self.faults.is_slow(call));
         self.keep_back(calls)
     }
 
@@ -144,10 +144,10 @@ impl ManualNode {
         if let StoreCall::Load { key, after_turn: 0, .. } = &call
             && self.unreadable.contains(key)
         {
-            return Err(StoreError::CorruptRow("its bytes are not a row".to_owned()));
+            return Err(StoreError::CorruptRow("its bytes are no row".to_owned()));
         }
         let store = &self.store;
-        self.trouble.spoil(call.name(), || {
+        self.faults.apply(call.name(), || {
             let (sender, receiver) = mpsc::channel();
             call.make(&**store, move |answer| sender.send(answer).expect("the caller waits"));
             receiver.recv().expect("the memory store answers at once")
@@ -262,25 +262,25 @@ impl ManualNode {
         self.hint(&Changes { inbox: ShardSet::ALL, ..Changes::default() });
     }
 
-    /// Reads what other processes ask.
+    /// Reads the requests of other processes.
     pub fn pass_requests(&mut self) -> &mut ManualNode {
         self.hint(&Changes { requests: ShardSet::ALL, ..Changes::default() });
         while self.make(Kind::Requests) {}
         self
     }
 
-    /// Looks at what is owed, blocked and due, if the lane wants to.
+    /// Reads owed, blocked and due instances, if the lane asks for them.
     pub(super) fn look_around(&mut self) {
         while self.make(Kind::Owed) || self.make(Kind::Due) || self.make(Kind::Requests) {}
     }
 
-    /// Puts a session in the place of the one whose batch is in doubt. Returns whether the lane wanted that.
+    /// Replaces a session whose batch has an unknown outcome. Returns whether the lane asked for that.
     pub fn replace_session(&mut self) -> bool {
         self.make(Kind::Replace)
     }
 }
 
-/// Asks a store that answers at once.
+/// Calls a store that answers at once.
 pub(super) fn wait_for_store<T: Send + 'static>(call: impl FnOnce(Reply<T>)) -> Result<T, StoreError> {
     let (sender, receiver) = mpsc::channel();
     call(Box::new(move |answer| sender.send(answer).expect("the caller waits")));

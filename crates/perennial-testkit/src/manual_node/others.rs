@@ -13,6 +13,7 @@ impl ManualNode {
     /// The session of a node that runs tasks and owns no shards.
     pub const WORKER: SessionId = SessionId(1_000_000);
 
+    /// A worker's names and tags.
     pub fn served(names: &[&str], tags: &[&str]) -> Served {
         let all = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect();
         Served { names: all(names), tags: all(tags), ..Served::default() }

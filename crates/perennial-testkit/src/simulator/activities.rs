@@ -139,7 +139,7 @@ impl Simulation {
         let (duration_ms, reports) = (self.rng.between(low, high), self.rng.percent(30));
         // It lasts until the faults end, whenever it starts, and sends no heartbeats.
         let (duration_ms, reports) = match self.is_lasting(&task) {
-            true => (self.plan.trouble_ms, false),
+            true => (self.plan.faults_ms, false),
             false => (duration_ms, reports),
         };
         let (ends_ms, result) = self.outcome(&task, number, duration_ms, reports);
@@ -195,12 +195,12 @@ impl Simulation {
                 .node_input(process, |node, now, _| node.handle_task_done(now, task, result, details));
         }
         let Some(lane) = *lane else { return };
-        let (stale_before, told) = (self.stale(process, lane), result.clone());
+        let (stale_before, reported) = (self.stale(process, lane), result.clone());
         let tenure = (ShardId::of(&task.instance), task.tenure);
         self.tenure_input(process, lane, tenure, "a result", |lane, now| {
             lane.handle_activity_done(now, task, result);
         });
-        if let Ok(payload) = told
+        if let Ok(payload) = reported
             && self.stale(process, lane) == stale_before
         {
             self.witness_result(process, lane, task, &payload);
@@ -295,7 +295,7 @@ impl Simulation {
         let is_it = |run: &Run| run.lane == Some(lane) && place_of(&run.task) == place;
         for number in self.runs_of(process, is_it, false) {
             // A caller may wait for its end.
-            if let Some(run) = self.tell_off(process, number) {
+            if let Some(run) = self.cancel_run(process, number) {
                 self.bring_result(process, &run, Err(ActivityError::Cancelled));
             }
         }
@@ -306,7 +306,7 @@ impl Simulation {
         self.count("taken task cancelled");
         self.witness_task_cancelled(process, id);
         for number in self.runs_of(process, |run| task_id(&run.task) == id, true) {
-            if let Some(run) = self.tell_off(process, number) {
+            if let Some(run) = self.cancel_run(process, number) {
                 let (task, details) = (run.task, run.details);
                 let result = Err(ActivityError::Cancelled);
                 self.node_input(process, |node, now, _| node.handle_task_done(now, &task, result, details));
@@ -323,7 +323,7 @@ impl Simulation {
     }
 
     /// Cancels an attempt. Returns it if it stops.
-    fn tell_off(&mut self, process: usize, number: u64) -> Option<Run> {
+    fn cancel_run(&mut self, process: usize, number: u64) -> Option<Run> {
         let run = self.processes[process].runs.all.get_mut(&number)?;
         run.is_cancel_requested = true;
         let stops = !run.has_begun || (!self.plan.is_stubborn && self.rng.percent(50));

@@ -117,11 +117,11 @@ impl Callers {
 }
 
 impl Simulation {
-    pub(super) fn callers_go_on(&mut self) {
+    pub(super) fn schedule_callers(&mut self) {
         let pause_ms = self.rng.between(1, 400);
         self.later(pause_ms, "a caller acts", |this| {
             if !this.is_healed {
-                this.callers_go_on();
+                this.schedule_callers();
                 this.act();
             }
         });
@@ -255,7 +255,7 @@ impl Simulation {
             if let SendOutcome::Sent(number) = outcome {
                 this.witness.sent.insert(number);
             }
-            this.tell_changes();
+            this.deliver_hints();
             if this.rng.percent(unknown) {
                 return this.count("send unknown");
             }
@@ -372,7 +372,7 @@ impl Simulation {
                 requested
                 @ (CallerRequest::Update(_) | CallerRequest::Query { .. } | CallerRequest::Token(_)),
                 Response::Reply(reply),
-            ) => self.told(&requested, reply),
+            ) => self.call_answered(&requested, reply),
             _ => {}
         }
     }
@@ -405,7 +405,7 @@ impl Simulation {
             }
             CallerRequest::Update(update) => self.update_far(update),
             CallerRequest::Query { id, healed, sender } => self.query_far(&id, healed, sender),
-            CallerRequest::Token(spoken) => self.speak_far(spoken),
+            CallerRequest::Token(spoken) => self.send_token_call(spoken),
         }
     }
 }

@@ -102,7 +102,7 @@ const MANY_UNREAD: usize = 10_000;
 
 /// The remedy for events that the code cannot decode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Cure {
+pub(super) enum Remedy {
     /// They are skipped.
     Skip,
     /// The next code can decode them.
@@ -123,7 +123,7 @@ pub(super) struct ClassPlan {
     /// The probability of a call just as an execution ends, in percent.
     pub(super) edge: u64,
     /// Whether some payloads cannot be decoded, and the remedy.
-    pub(super) mistypes: Option<Cure>,
+    pub(super) mistypes: Option<Remedy>,
     /// The time from which the next version cannot decode some inputs.
     pub(super) refuses_inputs_ms: Option<u64>,
     /// The number of unread events at which the next one is refused.
@@ -133,8 +133,8 @@ pub(super) struct ClassPlan {
 }
 
 impl ClassPlan {
-    pub(super) fn new(rng: &mut Rng, trouble_ms: u64, lease_ms: u64) -> ClassPlan {
-        let sometime = |rng: &mut Rng| rng.between(0, trouble_ms);
+    pub(super) fn new(rng: &mut Rng, faults_ms: u64, lease_ms: u64) -> ClassPlan {
+        let sometime = |rng: &mut Rng| rng.between(0, faults_ms);
         let mut outages = Vec::new();
         if rng.percent(35) {
             let outage = *rng.pick(&[Outage::Store, Outage::Processes]);
@@ -154,7 +154,7 @@ impl ClassPlan {
         }
         let hour_ms = 3_600_000;
         let set_back = |rng: &mut Rng| (sometime(rng), rng.between(hour_ms, 9 * hour_ms));
-        let cure = *rng.pick(&[Cure::Skip, Cure::Deployment]);
+        let cure = *rng.pick(&[Remedy::Skip, Remedy::Deployment]);
         ClassPlan {
             outages,
             hours_back: rng.percent(12).then(|| set_back(rng)),
@@ -162,7 +162,7 @@ impl ClassPlan {
             damage_ms,
             edge: *rng.pick(&[0, 20, 60]),
             mistypes: rng.percent(35).then_some(cure),
-            refuses_inputs_ms: rng.percent(35).then(|| rng.between(0, trouble_ms / 2)),
+            refuses_inputs_ms: rng.percent(35).then(|| rng.between(0, faults_ms / 2)),
             max_unread: *rng.pick(&[2, 4, MANY_UNREAD, MANY_UNREAD, MANY_UNREAD]),
             repairs: rng.percent(40),
         }

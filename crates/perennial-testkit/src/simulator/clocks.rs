@@ -123,7 +123,7 @@ impl Simulation {
             });
         }
         for _ in 0..self.plan.faults.clock_leaps {
-            let at_ms = self.rng.between(0, self.plan.trouble_ms);
+            let at_ms = self.rng.between(0, self.plan.faults_ms);
             let by_ms = i64::try_from(self.rng.between(100, 8_000)).unwrap_or(0);
             self.later(at_ms, format!("the store's clock is set ahead by {by_ms}"), move |this| {
                 this.count("store clock set ahead");
@@ -131,7 +131,7 @@ impl Simulation {
             });
         }
         for _ in 0..self.plan.faults.clock_set_backs {
-            let at_ms = self.rng.between(0, self.plan.trouble_ms);
+            let at_ms = self.rng.between(0, self.plan.faults_ms);
             let by_ms = i64::try_from(self.rng.between(100, MAX_SET_BACK_MS)).unwrap_or(0);
             self.later(at_ms, format!("the store's clock is set back by {by_ms}"), move |this| {
                 this.count("store clock set back");
@@ -139,7 +139,7 @@ impl Simulation {
             });
         }
         for _ in 0..self.plan.faults.clock_stalls {
-            let at_ms = self.rng.between(0, self.plan.trouble_ms);
+            let at_ms = self.rng.between(0, self.plan.faults_ms);
             let for_ms = self.rng.between(100, MAX_STALL_MS);
             self.later(at_ms, format!("the store's clock stands still for {for_ms}"), move |this| {
                 this.count("store clock stalled");

@@ -56,17 +56,17 @@ impl Simulation {
         if self.plan.adds_version {
             // Inputs that the next version cannot decode occur only where it runs.
             let span = if self.plan.classes.refuses_inputs_ms.is_some() { 8 } else { 2 };
-            let at_ms = self.rng.between(0, self.plan.trouble_ms / span);
+            let at_ms = self.rng.between(0, self.plan.faults_ms / span);
             self.roll_out(at_ms, "adds a version", |code| {
                 code.insert(NEXT_VERSION);
             });
         }
         if self.plan.removes_version {
-            let at_ms = self.rng.between(0, self.plan.trouble_ms / 2);
+            let at_ms = self.rng.between(0, self.plan.faults_ms / 2);
             self.roll_out(at_ms, "removes a version", |code| {
                 code.remove(PROGRAM_VERSION);
             });
-            let back_ms = at_ms + self.rng.between(1_000, self.plan.trouble_ms / 2);
+            let back_ms = at_ms + self.rng.between(1_000, self.plan.faults_ms / 2);
             self.roll_out(back_ms, "restores a version", |code| {
                 code.insert(PROGRAM_VERSION);
             });

@@ -38,7 +38,7 @@ impl Simulation {
         self.heal_codecs();
         self.pause_all(false);
         self.set_clock_right();
-        self.deploy_cure();
+        self.deploy_remedy();
         for process in 0..self.processes.len() {
             self.code[process] = Code::from([PROGRAM_VERSION, NEXT_VERSION]);
             if self.plan.heals_by_restart {

@@ -6,10 +6,10 @@ use super::Simulation;
 
 impl Simulation {
     /// Passes the store's hints on to processes.
-    pub(super) fn tell_changes(&mut self) {
-        let told = std::mem::take(&mut *self.told.lock().expect("the lock is not poisoned"));
+    pub(super) fn deliver_hints(&mut self) {
+        let hints = std::mem::take(&mut *self.unsent_hints.lock().expect("the lock is not poisoned"));
         let mut all = Changes::default();
-        told.iter().for_each(|changes| all.extend_from(changes));
+        hints.iter().for_each(|changes| all.extend_from(changes));
         if all.is_empty() {
             return;
         }

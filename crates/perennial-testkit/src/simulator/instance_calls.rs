@@ -130,7 +130,7 @@ impl Simulation {
             let outcome = this
                 .with_sound_codecs(|_| wait_for(|reply| this.coded.put_request(row, reply)))
                 .expect("the store is open");
-            this.tell_changes();
+            this.deliver_hints();
             if let RequestOutcome::Written(number) = outcome {
                 this.count("request row written");
                 let deadline_ms = this.now_ms + patience_ms;
@@ -149,7 +149,7 @@ impl Simulation {
             if let Some(body) = reply {
                 this.count("request row answered");
                 let reply = CallReply::decode(&body).expect("the engine wrote it");
-                return this.told(&requested, reply);
+                return this.call_answered(&requested, reply);
             }
             if this.now_ms < deadline_ms {
                 return this.poll_reply(number, deadline_ms, deaths, requested);
@@ -179,9 +179,9 @@ impl Simulation {
     }
 
     /// Handles the reply to a query or an update.
-    pub(super) fn told(&mut self, requested: &CallerRequest, reply: CallReply) {
+    pub(super) fn call_answered(&mut self, requested: &CallerRequest, reply: CallReply) {
         match (requested, &reply) {
-            (CallerRequest::Token(spoken), reply) => self.told_of_token(*spoken, reply),
+            (CallerRequest::Token(spoken), reply) => self.token_call_answered(*spoken, reply),
             (CallerRequest::Query { .. }, CallReply::Answered(_)) => self.count("query answered"),
             (CallerRequest::Query { .. }, _) => self.count("query refused"),
             (CallerRequest::Update(update), CallReply::Answered(_) | CallReply::Failed(_)) => {

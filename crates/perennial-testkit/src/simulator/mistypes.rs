@@ -12,7 +12,7 @@ use perennial_core::{EventId, InstanceKey, Job, Payload};
 
 use super::Simulation;
 use super::callers::{CallerRequest, to_instance};
-use super::classes::Cure;
+use super::classes::Remedy;
 use super::deployments::NEXT_VERSION;
 use crate::{Expectations, ProgramHandler};
 
@@ -49,9 +49,9 @@ impl Simulation {
     }
 
     /// Deploys code that can decode all inputs, and all events unless they are skipped.
-    pub(super) fn deploy_cure(&mut self) {
+    pub(super) fn deploy_remedy(&mut self) {
         self.mistypes.next.refuse_inputs(false);
-        let wants_text = self.plan.classes.mistypes == Some(Cure::Skip);
+        let wants_text = self.plan.classes.mistypes == Some(Remedy::Skip);
         self.mistypes.current.want_text(wants_text);
         self.mistypes.next.want_text(wants_text);
     }
@@ -74,7 +74,7 @@ impl Simulation {
             Some(Some(blocked)) if blocked.code == CODE => self.count_mistype(commit.key, blocked),
             _ if commit.turn.is_some() && self.mistypes.blocked.remove(&commit.key) => {
                 let is_ended = matches!(commit.change.status, Some(Status::Terminated | Status::Cancelled));
-                if self.is_healed && !is_ended && self.plan.classes.mistypes == Some(Cure::Deployment) {
+                if self.is_healed && !is_ended && self.plan.classes.mistypes == Some(Remedy::Deployment) {
                     self.count("mistyped event read after a deployment");
                 }
             }
@@ -109,7 +109,7 @@ impl Simulation {
         if self.is_damaged(id) {
             return self.end_damaged(id, &blocked);
         }
-        if self.plan.classes.mistypes == Some(Cure::Skip)
+        if self.plan.classes.mistypes == Some(Remedy::Skip)
             && let Some(event) = refused_event(&blocked).filter(|event| *event != INPUT)
             && self.rng.percent(30)
         {

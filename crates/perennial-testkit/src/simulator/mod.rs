@@ -14,16 +14,16 @@
 //! Faults are counted. [`CLASSES`] lists the counts that belong to each class of faults, and a test requires
 //! that an ordinary number of runs has all of them:
 //!
-//! | class | what a seed draws | where |
+//! | class | drawn faults | modules |
 //! |---|---|---|
 //! | processes | crashes, pauses past the lease, stops, deployments, activities that crash the process | `process`, `stopping`, `deployments`, `activities` |
 //! | calls | refused, slow, unknown (written, not written, still in progress), answered twice, hints lost | `store_calls`, `hints` |
 //! | ownership | takeovers, shards taken away, earlier tenures | `ownership`, `tenures` |
 //! | clocks that stall and step | the store's clock set ahead and back, by hours too, and stalled; clocks of processes that drift, of callers that are off; a writer that stalls past a timer | `clocks`, `outages` |
 //! | outages longer than every grace | a store out of reach or all processes down, past leases, cancel graces, deadlines and timers | `outages` |
-//! | requests at endings and renewals | events, updates and start-or-raise while an execution's last commit is on its way | `endings` |
+//! | requests at endings and renewals | events, updates and start-or-raise while an execution's last commit is in flight | `endings` |
 //! | damaged rows | a bit of a turn, message, task or request, while it is served and between lives | `damage` |
-//! | payloads of another type | inputs that the next version cannot read, events that are no text; cured by a deployment or by skipping | `mistypes` |
+//! | payloads of another type | inputs that the next version cannot decode, events that are not text; fixed by a deployment or by skipping | `mistypes` |
 //! | repairs by people | instances that are paused, resumed and reset to earlier turns | `repairs` |
 //! | codecs | payloads encoded under keys that change, and now and then are missing; activities served by pattern | `codecs` |
 //! | full queues | a handful of unread events refuses the next, across eviction and continue-as-new | `callers`, `witness` |
@@ -117,7 +117,7 @@ pub struct Simulation {
     coded: Arc<dyn Store>,
     codec_log: Arc<CodecLog>,
     /// Changes that the store has reported and that have not been passed on as hints.
-    told: Arc<Mutex<Vec<Changes>>>,
+    unsent_hints: Arc<Mutex<Vec<Changes>>>,
     handlers: Handlers,
     side_effects: SideEffects,
     agenda: Agenda,
@@ -192,8 +192,8 @@ impl Simulation {
         codecs::draw(seed, &mut plan, &codec_log);
         let clock = StoreClock::new(START_MS);
         let store = Arc::new(MemoryStore::new(clock.reader()));
-        let told = Arc::new(Mutex::new(Vec::new()));
-        let watched = Arc::clone(&told);
+        let unsent_hints = Arc::new(Mutex::new(Vec::new()));
+        let watched = Arc::clone(&unsent_hints);
         store.watch(Arc::new(move |changes: &Changes| {
             watched.lock().expect("the lock is not poisoned").push(*changes);
         }));
@@ -218,7 +218,7 @@ impl Simulation {
             store,
             coded,
             codec_log,
-            told,
+            unsent_hints,
             handlers: Handlers::default(),
             side_effects: SideEffects::default(),
             agenda: Agenda::default(),
@@ -278,10 +278,10 @@ impl Simulation {
             let joins_ms = self.plan.joins_ms[process];
             self.later(joins_ms, format!("p{process} joins"), move |this| this.boot(process));
         }
-        self.plan_trouble();
-        self.callers_go_on();
-        let trouble_ends_ms = START_MS + self.plan.trouble_ms;
-        self.run_until(trouble_ends_ms);
+        self.plan_faults();
+        self.schedule_callers();
+        let faults_end_ms = START_MS + self.plan.faults_ms;
+        self.run_until(faults_end_ms);
         if self.code_is_late {
             self.heal_all_but_code();
         }

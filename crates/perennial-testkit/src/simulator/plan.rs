@@ -20,7 +20,7 @@ pub(super) struct Plan {
     pub(super) drift_ppm: Vec<i64>,
     pub(super) instances: usize,
     /// The duration of the faults.
-    pub(super) trouble_ms: u64,
+    pub(super) faults_ms: u64,
     pub(super) faults: Faults,
     pub(super) max_batch: usize,
     pub(super) lease_ms: u64,
@@ -81,10 +81,10 @@ pub(super) struct Faults {
 
 impl Plan {
     pub(super) fn new(rng: &mut Rng) -> Plan {
-        let has_clock_trouble = rng.percent(20);
+        let has_clock_faults = rng.percent(20);
         let is_storm = rng.percent(15);
         let seizures = if rng.percent(20) { rng.between(1, 6) } else { 0 };
-        let of_clock = |rng: &mut Rng| if has_clock_trouble { rng.between(0, 2) } else { 0 };
+        let of_clock = |rng: &mut Rng| if has_clock_faults { rng.between(0, 2) } else { 0 };
         let faults = Faults {
             unavailable: *rng.pick(&[0, 2, 15]),
             batch_refused: *rng.pick(&[0, 0, 3]),
@@ -105,9 +105,9 @@ impl Plan {
             clock_set_backs: of_clock(rng),
             clock_stalls: of_clock(rng),
         };
-        let (trouble_ms, lease_ms) = (*rng.pick(&[5_000, 15_000, 30_000]), *rng.pick(&[1_000, 3_000]));
-        let classes = ClassPlan::new(&mut rng.fork(), trouble_ms, lease_ms);
-        let trouble_ms = trouble_ms + classes.outages_ms();
+        let (faults_ms, lease_ms) = (*rng.pick(&[5_000, 15_000, 30_000]), *rng.pick(&[1_000, 3_000]));
+        let classes = ClassPlan::new(&mut rng.fork(), faults_ms, lease_ms);
+        let faults_ms = faults_ms + classes.outages_ms();
         let shard = ShardOptions {
             execution: ExecutionOptions { shadow_replay: false, ..ExecutionOptions::default() },
             max_resident: *rng.pick(&[0, 1, 2, 1_000]),
@@ -123,7 +123,7 @@ impl Plan {
         let is_stubborn = rng.percent(if faults.seizures > 0 { 60 } else { 15 });
         let roles = roles(rng);
         let processes = roles.len();
-        let joins = |rng: &mut Rng| if rng.percent(60) { 0 } else { rng.between(0, trouble_ms) };
+        let joins = |rng: &mut Rng| if rng.percent(60) { 0 } else { rng.between(0, faults_ms) };
         let drifts = rng.percent(30);
         let drift = |rng: &mut Rng| {
             let ppm = i64::try_from(rng.below(2 * MAX_DRIFT_PPM as usize + 1)).unwrap_or(0) - MAX_DRIFT_PPM;
@@ -141,7 +141,7 @@ impl Plan {
             removes_version: rng.percent(25),
             roles,
             instances: *rng.pick(&[2, 4, 7]),
-            trouble_ms,
+            faults_ms,
             faults,
             max_batch: *rng.pick(&[1, 3, 1_000]),
             lease_ms,
@@ -174,7 +174,7 @@ impl Plan {
         self.lease_ms = 1_000;
         self.task_lease_ms = 3_000;
         self.shard.healthy = Duration::from_millis(400);
-        self.trouble_ms = self.trouble_ms.max(60_000);
+        self.faults_ms = self.faults_ms.max(60_000);
         // Pausing or resetting the instance would end the attempt that should last.
         self.classes.repairs = false;
     }

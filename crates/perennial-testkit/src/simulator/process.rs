@@ -49,7 +49,7 @@ pub(super) struct Engine {
 
 impl Simulation {
     /// Draws the times of the faults.
-    pub(super) fn plan_trouble(&mut self) {
+    pub(super) fn plan_faults(&mut self) {
         for _ in 0..self.plan.faults.crashes {
             let (anywhere, at_ms) = self.somewhere_sometime();
             // A storm of kills usually hits one process.
@@ -90,7 +90,7 @@ impl Simulation {
     }
 
     fn somewhere_sometime(&mut self) -> (usize, u64) {
-        (self.rng.below(self.processes.len()), self.rng.between(0, self.plan.trouble_ms))
+        (self.rng.below(self.processes.len()), self.rng.between(0, self.plan.faults_ms))
     }
 
     pub(super) fn boot(&mut self, process: usize) {

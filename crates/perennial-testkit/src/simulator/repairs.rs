@@ -26,15 +26,15 @@ pub(super) struct Repairs {
 impl Simulation {
     pub(super) fn plan_repairs(&mut self) {
         if self.plan.classes.repairs {
-            self.repairs_go_on();
+            self.schedule_repairs();
         }
     }
 
-    fn repairs_go_on(&mut self) {
+    fn schedule_repairs(&mut self) {
         let pause_ms = self.rng.between(100, 1_500);
         self.later(pause_ms, "somebody repairs", |this| {
             if !this.is_healed {
-                this.repairs_go_on();
+                this.schedule_repairs();
                 this.repair_somebody();
             }
         });

@@ -168,7 +168,7 @@ impl Simulation {
         call.clone().make(&*store, move |answer| sender.send(answer).expect("the caller waits"));
         let answer = receiver.recv().expect("the memory store answers at once");
         self.after_call(&call, &answer, before);
-        self.tell_changes();
+        self.deliver_hints();
         answer
     }
 }

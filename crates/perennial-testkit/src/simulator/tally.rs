@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+/// Counts by name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tally(pub(super) BTreeMap<&'static str, u64>);
 

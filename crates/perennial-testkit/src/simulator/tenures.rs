@@ -78,12 +78,12 @@ impl Simulation {
             let is_foreign = *tenure != self.tenure_of(process, lane, *shard) && brings(&answer, place);
             is_foreign.then_some(*shard)
         });
-        let told = match &answer {
+        let owned = match &answer {
             Ok(StoreResponse::Shards(shards)) => Some((0, shards.clone())),
             Ok(StoreResponse::Replaced(replaced)) => Some((1, replaced.shards.clone())),
             _ => None,
         };
-        let before = told.map(|(steps, shards)| (steps, self.held(process, lane, &shards)));
+        let before = owned.map(|(steps, shards)| (steps, self.held(process, lane, &shards)));
         let stale_before = self.stale(process, lane);
         self.lane_input_of(
             process,
@@ -93,13 +93,15 @@ impl Simulation {
                 lane.handle_response(now, id, answer);
             },
         );
-        for (shard, tenure, epoch, told) in before.iter().flat_map(|(steps, held)| {
+        for (shard, tenure, epoch, stored) in before.iter().flat_map(|(steps, held)| {
             held.iter().map(move |(owned, tenure, epoch)| (owned.shard, *tenure, epoch + steps, owned.epoch))
         }) {
             let is_taken = self.stale(process, lane) == stale_before;
-            if is_taken && told > epoch && self.tenure_of(process, lane, shard) == Some(tenure) {
-                let what =
-                    format!("N10: p{process} continues with shard {} at epoch {told}, not {epoch}", shard.0);
+            if is_taken && stored > epoch && self.tenure_of(process, lane, shard) == Some(tenure) {
+                let what = format!(
+                    "N10: p{process} continues with shard {} at epoch {stored}, not {epoch}",
+                    shard.0
+                );
                 return self.fail(what);
             }
         }

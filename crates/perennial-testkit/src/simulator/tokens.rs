@@ -44,25 +44,25 @@ impl Simulation {
         if let Some(token) = CompletionToken::of(task) {
             let text = token.to_string();
             assert_eq!(text.parse(), Ok(token.clone()), "a token survives formatting and parsing");
-            self.speak_later(token);
+            self.use_token_later(token);
         }
     }
 
-    fn speak_later(&mut self, token: CompletionToken) {
+    fn use_token_later(&mut self, token: CompletionToken) {
         let spans = [(6, (0, 300)), (3, (300, 3_000)), (1, (3_000, 12_000))];
         let (low, high) = self.rng.weighted(&spans);
         let (delay_ms, id) = (self.rng.between(low, high), token.instance.clone());
-        self.later(delay_ms, format!("a token of {id} is used"), move |this| this.speak(token));
+        self.later(delay_ms, format!("a token of {id} is used"), move |this| this.use_token(token));
     }
 
-    fn speak(&mut self, token: CompletionToken) {
+    fn use_token(&mut self, token: CompletionToken) {
         let number = self.callers.spoken.len();
         let payload = Payload::from(format!("<t{number}>"));
         let said = match self.rng.weighted(&[(6, 0), (2, 1), (3, 2)]) {
             0 => Said::Completed(payload),
             1 => Said::Failed(payload),
             _ => {
-                self.speak_later(token.clone());
+                self.use_token_later(token.clone());
                 Said::UnderWay(payload)
             }
         };
@@ -76,7 +76,7 @@ impl Simulation {
             return self.request_of_lane(place, &id, CallerRequest::Token(number), request, None);
         }
         if self.rng.percent(70) {
-            return self.speak_far(number);
+            return self.send_token_call(number);
         }
         self.count("token used while nobody may be there");
         let body = Message::Token(Box::new(call)).encode();
@@ -84,7 +84,7 @@ impl Simulation {
         self.send(message, |_, _| ());
     }
 
-    pub(super) fn speak_far(&mut self, number: usize) {
+    pub(super) fn send_token_call(&mut self, number: usize) {
         let Spoken { token, call } = &self.callers.spoken[number];
         let (id, key, instance_call) =
             (token.instance.clone(), token.task.key, InstanceCall::Token(Box::new(call.clone())));
@@ -92,7 +92,7 @@ impl Simulation {
     }
 
     /// Handles the answer to a token call. G43: an accepted outcome is recorded.
-    pub(super) fn told_of_token(&mut self, number: usize, reply: &CallReply) {
+    pub(super) fn token_call_answered(&mut self, number: usize, reply: &CallReply) {
         let Spoken { token, call } = &self.callers.spoken[number];
         let (key, event, said, id) = (token.task.key, call.event, call.said.clone(), token.instance.clone());
         match (reply, &said) {

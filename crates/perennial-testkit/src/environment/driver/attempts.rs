@@ -11,9 +11,9 @@ use perennial_core::shard::ActivityTask;
 use perennial_core::{ActivityError, EventId, InstanceKey, Payload};
 use tokio::task::JoinHandle;
 
+use super::super::faults::CrashPoint;
 use super::super::halt::Halt;
 use super::super::mocks::Planned;
-use super::super::trouble::CrashPoint;
 use super::real_time::{InFlight, RealTime};
 use super::{BEGIN_MS, Driver, FOR_EVER_MS, STEPS_WITHOUT_TIME};
 
@@ -49,8 +49,8 @@ impl Driver {
         for task in self.node.take_running() {
             let handler = self.handler_of(&task)?;
             let words = format!("{:?} of {:?}, attempt {}", task.name, task.instance, task.attempt);
-            let trouble = self.trouble.note_activity(words);
-            let runs_twice = matches!(trouble, Some(CrashPoint::ActivityTwice(_)));
+            let fault = self.faults.note_activity(words);
+            let runs_twice = matches!(fault, Some(CrashPoint::ActivityTwice(_)));
             let (number, now_ms) = (self.next_attempt, self.node.now_ms());
             self.next_attempt += 1;
             *self.attempts_of.entry(task.name.clone()).or_default() += 1;
@@ -62,17 +62,17 @@ impl Driver {
             let forgotten =
                 runs_twice.then(|| StandaloneAttempt::new(handler, Arc::clone(&task), self.client.clone()));
             let (attempt, sender) = (standalone.clone(), self.sender.clone());
-            let handle = tokio.spawn(InFlight::tell_wakes(Arc::clone(&self.in_flight), async move {
+            let handle = tokio.spawn(InFlight::notify_wakes(Arc::clone(&self.in_flight), async move {
                 if let Some(forgotten) = forgotten {
                     let _ = forgotten.run(now_ms).await;
                 }
                 let _ = sender.send((number, attempt.run(now_ms).await));
             }));
             self.attempts.insert(number, RunningAttempt { task, standalone, handle, began_ms: now_ms });
-            if matches!(trouble, Some(CrashPoint::DuringActivity(_))) {
-                self.go_on_without_time();
+            if matches!(fault, Some(CrashPoint::DuringActivity(_))) {
+                self.poll_without_time();
                 self.run_real_without_waiting()?;
-                self.go_on_without_time();
+                self.poll_without_time();
                 self.crash();
                 // The attempts that were about to run are lost in the crash.
                 return Ok(());
@@ -174,7 +174,7 @@ impl Driver {
             let _context = tokio.enter();
             self.origin.elapsed()
         };
-        let is_told = self.is_hinted.load(Ordering::Relaxed);
+        let is_hinted = self.is_hinted.load(Ordering::Relaxed);
         self.node
             .at(BEGIN_MS
                 + u64::try_from(elapsed.as_millis()).expect("a test takes fewer than 2^64 milliseconds"));
@@ -183,20 +183,20 @@ impl Driver {
                 self.end_attempt(ended);
                 true
             }
-            None => next_ms.is_some() || is_told || is_begun,
+            None => next_ms.is_some() || is_hinted || is_begun,
         }
     }
 
     /// Ends one attempt that can end without time passing. Returns whether there was one.
     pub(super) fn end_ready_attempt(&mut self) -> bool {
-        let ended = self.go_on_without_time();
+        let ended = self.poll_without_time();
         let is_one = ended.is_some();
         ended.into_iter().for_each(|ended| self.end_attempt(ended));
         is_one
     }
 
     /// Polls attempts until one ends or all wait. The returned outcome is not yet reported to the node.
-    fn go_on_without_time(&mut self) -> Option<(u64, Outcome)> {
+    fn poll_without_time(&mut self) -> Option<(u64, Outcome)> {
         let tokio = self.tokio.as_ref().expect("only `drop` takes it");
         let results = &mut self.results;
         tokio.block_on(async {

@@ -92,13 +92,13 @@ impl InFlight {
 
     /// Runs an attempt on the virtual clock. The driver does not poll it while real code runs, so its wakes
     /// are reported as news: real code may wait for this attempt.
-    pub(super) fn tell_wakes<T>(
+    pub(super) fn notify_wakes<T>(
         in_flight: Arc<InFlight>,
         attempt: impl Future<Output = T>,
     ) -> impl Future<Output = T> {
         let mut attempt = Box::pin(attempt);
         poll_fn(move |context| {
-            let waker = TellingWaker { waker: context.waker().clone(), in_flight: Arc::clone(&in_flight) };
+            let waker = NotifyingWaker { waker: context.waker().clone(), in_flight: Arc::clone(&in_flight) };
             attempt.as_mut().poll(&mut Context::from_waker(&Waker::from(Arc::new(waker))))
         })
     }
@@ -121,12 +121,12 @@ impl InFlight {
 }
 
 /// Wakes a task and notifies the driver.
-struct TellingWaker {
+struct NotifyingWaker {
     waker: Waker,
     in_flight: Arc<InFlight>,
 }
 
-impl Wake for TellingWaker {
+impl Wake for NotifyingWaker {
     fn wake(self: Arc<Self>) {
         self.wake_by_ref();
     }

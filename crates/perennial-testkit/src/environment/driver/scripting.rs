@@ -17,9 +17,9 @@ impl Driver {
         let due = due.map(|(number, scripted)| (number, scripted.clone())).collect::<Vec<_>>();
         for (number, scripted) in due {
             let Some(id) = scripted.instance.clone().or_else(|| self.latest.clone()) else { continue };
-            if let Action::Say { activity, said } = &scripted.action {
+            if let Action::TokenCall { activity, said } = &scripted.action {
                 let Some(call) = self.waiting_attempt(&id, activity, said) else { continue };
-                let reply = self.say(&id, &call);
+                let reply = self.call_with_token(&id, &call);
                 assert!(
                     matches!(reply, CallReply::Answered(_)),
                     "the scripted {:?} failed at {id:?}: {reply:?}",

@@ -9,7 +9,7 @@ use super::ManualNode;
 
 /// The faults of the store.
 #[derive(Default)]
-pub(super) struct Trouble {
+pub(super) struct StoreFaults {
     is_cut_off: bool,
     /// The next call of this name is made, and its answer is lost.
     lost: Vec<&'static str>,
@@ -17,13 +17,13 @@ pub(super) struct Trouble {
     slow: BTreeSet<&'static str>,
 }
 
-impl Trouble {
+impl StoreFaults {
     pub(super) fn is_slow(&self, call: &StoreCall) -> bool {
         self.slow.contains(call.name())
     }
 
     /// Applies the faults to a call.
-    pub(super) fn spoil(&mut self, name: &str, answer: impl FnOnce() -> StoreResult) -> StoreResult {
+    pub(super) fn apply(&mut self, name: &str, answer: impl FnOnce() -> StoreResult) -> StoreResult {
         if self.is_cut_off {
             return Err(StoreError::Unavailable("cut off".to_owned()));
         }
@@ -41,23 +41,23 @@ impl Trouble {
 impl ManualNode {
     /// Sets whether the store is unreachable.
     pub fn cut_off(&mut self, is_cut_off: bool) -> &mut ManualNode {
-        self.trouble.is_cut_off = is_cut_off;
+        self.faults.is_cut_off = is_cut_off;
         self
     }
 
     /// Loses the answer to the next call of this store method, which is made.
     pub fn lose_answer(&mut self, method: &'static str) {
-        self.trouble.lost.push(method);
+        self.faults.lost.push(method);
     }
 
     /// Makes calls of this store method wait until [`ManualNode::make_slow`].
     pub fn slow_down(&mut self, method: &'static str) {
-        self.trouble.slow.insert(method);
+        self.faults.slow.insert(method);
     }
 
     /// Makes the calls that wait because the store is slow. Returns their number.
     pub fn make_slow(&mut self) -> usize {
-        let calls = self.waiting.take_where(|call| self.trouble.is_slow(call));
+        let calls = self.waiting.take_where(|call| self.faults.is_slow(call));
         let count = calls.len();
         for (call, made) in calls {
             let answer = self.answer_of(made);

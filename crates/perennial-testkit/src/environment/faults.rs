@@ -31,7 +31,7 @@ impl fmt::Display for CrashPoint {
 
 /// The fault of one run, and the steps that could have one.
 #[derive(Debug, Default)]
-pub(super) struct Trouble {
+pub(super) struct Faults {
     point: Option<CrashPoint>,
     seen: Mutex<Seen>,
 }
@@ -42,9 +42,9 @@ struct Seen {
     activities: Vec<String>,
 }
 
-impl Trouble {
-    pub(super) fn at(point: CrashPoint) -> Trouble {
-        Trouble { point: Some(point), seen: Mutex::default() }
+impl Faults {
+    pub(super) fn at(point: CrashPoint) -> Faults {
+        Faults { point: Some(point), seen: Mutex::default() }
     }
 
     /// Records a commit that is about to be written. Returns the fault to inject there, if any.

@@ -7,9 +7,9 @@ use super::{Breach, ClientLog, Snapshot, StoredInstance};
 
 /// I16: where a test records the instances it blocks, no other instance is blocked.
 pub(super) fn check_blocked(snapshot: &Snapshot, log: &ClientLog, found: &mut Vec<Breach>) {
-    let Some(troubled) = log.in_trouble() else { return };
+    let Some(blocked_on_purpose) = log.expected_blocked() else { return };
     for StoredInstance { row, .. } in &snapshot.instances {
-        if let Some(blocked) = row.blocked.as_ref().filter(|_| !troubled.contains(&row.id)) {
+        if let Some(blocked) = row.blocked.as_ref().filter(|_| !blocked_on_purpose.contains(&row.id)) {
             let what = format!("it is blocked without a cause: {}", blocked.reason);
             found.push(Breach { invariant: "I16", instance: row.id.clone(), what });
         }
