@@ -69,12 +69,12 @@ pub(crate) async fn reset(
     }
     line(format!("{id}: reset to turn {turn}; it continues as execution {execution}"))?;
     let counts = [
-        ("left behind", many(report.left_turns, "turn")),
+        ("dropped", many(report.left_turns, "turn")),
         ("delivered again", many(report.messages, "message")),
         ("kept", many(report.results, "result")),
-        ("run again", format!("{} activities", report.activities)),
-        ("go on", format!("{} children", report.children_kept)),
-        ("started again", format!("{} children", report.children_started)),
+        ("rerun", format!("{} activities", report.activities)),
+        ("continued", format!("{} children", report.children_kept)),
+        ("restarted", format!("{} children", report.children_started)),
         ("cancelled", format!("{} children", report.children_cancelled)),
     ];
     for (what, count) in counts.into_iter().filter(|(_, count)| !count.starts_with("0 ")) {

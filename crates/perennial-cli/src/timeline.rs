@@ -140,12 +140,12 @@ fn bars(history: &History) -> Vec<Bar> {
                         for waiting in waits.values_mut() {
                             waiting.retain(|wait| wait != source_event_id);
                         }
-                        answer(&mut bars, *source_event_id, "given up".to_owned());
+                        answer(&mut bars, *source_event_id, "cancelled".to_owned());
                     }
                     Decision::ActivityCancelRequested { source_event_id }
                     | Decision::TimerCancelled { source_event_id }
                     | Decision::SubOrchestrationCancelRequested { source_event_id } => {
-                        answer(&mut bars, *source_event_id, "given up".to_owned());
+                        answer(&mut bars, *source_event_id, "cancelled".to_owned());
                     }
                     Decision::UpdateCompleted { source_event_id, result } => {
                         let note = if result.is_ok() { "" } else { "failed" };
@@ -314,7 +314,7 @@ mod tests {
         order-1  order 1.0.0  completed, 4 turns in 4.00 s
                                         0                                         4.00 s
            2  activity charge           ├──────────┤                                        1.00 s  3 attempts
-           3  timer 1 min 0 s           ├──────────────────────┤                            2.00 s  given up
+           3  timer 1 min 0 s           ├──────────────────────┤                            2.00 s  cancelled
            4  wait approved             ├──────────────────────┤                            2.00 s
            7  wait early                           │                                          0 ms  the event had already arrived
            8  activity pack                        ├───────────┤                            1.00 s  failed
@@ -329,7 +329,7 @@ mod tests {
         order-1  order 1.0.0  open, 3 turns in 10.00 s
                                         0                                        10.00 s
            2  activity charge           ├───┤                                               1.00 s  3 attempts
-           3  timer 1 min 0 s           ├────────┤                                          2.00 s  given up
+           3  timer 1 min 0 s           ├────────┤                                          2.00 s  cancelled
            4  wait approved             ├────────┤                                          2.00 s
            7  wait early                    │                                                 0 ms  the event had already arrived
            8  activity pack                 ├────┤                                          1.00 s  failed

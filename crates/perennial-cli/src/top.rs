@@ -78,7 +78,7 @@ pub(crate) async fn top(client: &Client, every: Duration, once: bool, as_json: b
                         count(stats.tasks_waiting)
                     ),
                 ),
-                ("questions", count(stats.requests)),
+                ("requests", count(stats.requests)),
                 ("lag", span(stats.lag_ms)),
             ]);
             rows.extend(rate.map(|rate| ("completed/s", format!("{rate:.0}"))));

@@ -19,7 +19,7 @@ pub struct Features {
     pub joins: bool,
     /// Selects and races, whose losers are cancelled.
     pub races: bool,
-    /// Timeouts.
+    /// Operations with a timeout.
     pub timeouts: bool,
     /// Futures that are awaited later, elsewhere or never.
     pub holds: bool,

@@ -328,7 +328,7 @@ pub struct Unfinished {
     pub program: Program,
     /// The recording so far.
     pub executions: Vec<RecordedExecution>,
-    /// What went wrong.
+    /// The reason.
     pub why: Why,
 }
 

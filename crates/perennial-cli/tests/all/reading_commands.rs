@@ -238,7 +238,7 @@ async fn p8_top_prints_counts_once_on_request() {
         blocked  1
         inbox  1
         tasks  0 queued, 0 running, 0 waiting
-        questions  0
+        requests  0
         lag  [span]
         ");
     let counts: Value = serde_json::from_str(&shop.masked(&["top", "--once", "--json"]).await).unwrap();

@@ -101,8 +101,8 @@ impl<E> Failure<E> {
                 let elapsed = in_words(*elapsed);
                 write!(
                     f,
-                    "the test did not end after {turns} turns, {attempts} attempts of activities and {elapsed} of virtual time; the \
-                     busiest is {busiest}; if it needs more, raise `turn_limit` or `time_limit`"
+                    "the test did not end after {turns} turns, {attempts} attempts of activities and {elapsed} of virtual time; \
+                     the busiest is {busiest}; if it needs more, raise `turn_limit` or `time_limit`"
                 )
             }
             Failure::Hanging { activity, instance, attempt, limit } => write!(

@@ -260,7 +260,7 @@ impl Simulation {
                 return this.count("send unknown");
             }
             let delay_ms = this.call_delay_ms();
-            let label = format!("a sender is told {}", outcome_name(&outcome));
+            let label = format!("a sender gets {}", outcome_name(&outcome));
             this.later(delay_ms, label, move |this| reply(this, outcome));
         });
     }
@@ -321,7 +321,7 @@ impl Simulation {
             return self.fail(format!("G5: request {} was answered twice", request.0));
         }
         let Some((requested, _)) = self.callers.requested.remove(&request) else { return };
-        self.note(|| format!("{requested:?} is told {}", answer_name(&answer)));
+        self.note(|| format!("{requested:?} is answered with {}", answer_name(&answer)));
         match (requested, answer) {
             (requested, Response::Moved { .. }) => self.settle(requested),
             (CallerRequest::Start { subject, event, .. }, Response::Started(key)) => {
@@ -401,7 +401,7 @@ impl Simulation {
             // It is repeated by chance, by this or another caller.
             CallerRequest::Retry | CallerRequest::Repair => {}
             CallerRequest::AwaitEnd { id, .. } => {
-                self.later(200, format!("somebody waits for {id} again"), move |this| this.await_end(&id));
+                self.later(200, format!("a caller waits for {id} again"), move |this| this.await_end(&id));
             }
             CallerRequest::Update(update) => self.update_far(update),
             CallerRequest::Query { id, healed, sender } => self.query_far(&id, healed, sender),

@@ -167,7 +167,7 @@ impl Simulation {
         {
             self.skip_message(id, number);
             let (id, pause_ms) = (id.to_owned(), self.rng.between(10, 3_000));
-            return self.later(pause_ms, "somebody ends what lost a message", move |this| {
+            return self.later(pause_ms, "an instance that lost a message is ended", move |this| {
                 if this.is_damaged(&id) {
                     this.end_instance(&id, false);
                 }

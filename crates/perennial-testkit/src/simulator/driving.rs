@@ -168,7 +168,7 @@ impl Simulation {
     fn reply_late(&mut self, process: usize, lane: usize, output: LaneOutput) {
         let delay_ms = self.rng.between(1, self.plan.lease_ms);
         let deadline = self.deadline(process, lane);
-        self.later_on(process, delay_ms, format!("p{process} comes to an answer late"), move |this| {
+        self.later_on(process, delay_ms, format!("p{process} handles an answer late"), move |this| {
             if let Some(LaneOutput::Reply { request, answer, .. }) =
                 this.in_time(process, lane, deadline, output)
             {

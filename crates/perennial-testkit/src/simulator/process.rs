@@ -70,7 +70,7 @@ impl Simulation {
                 self.later(at_ms, format!("p{process} is dropped"), move |this| this.abandon(process));
                 continue;
             }
-            self.later(at_ms, format!("p{process} is told to stop"), move |this| {
+            self.later(at_ms, format!("p{process} is stopped"), move |this| {
                 if !this.is_healed {
                     this.stop(process, |_| ());
                 }

@@ -32,7 +32,7 @@ impl Simulation {
 
     fn schedule_repairs(&mut self) {
         let pause_ms = self.rng.between(100, 1_500);
-        self.later(pause_ms, "somebody repairs", |this| {
+        self.later(pause_ms, "a repair", |this| {
             if !this.is_healed {
                 this.schedule_repairs();
                 this.repair_somebody();

@@ -221,18 +221,14 @@ impl Simulation {
             match known {
                 Some(known) if known == *turn => return self.count("same turn again"),
                 Some(_) => {
-                    return self
-                        .fail(format!("I1: turn {} was written again with other content", turn.number));
+                    return self.fail(format!("I1: turn {} was written again, changed", turn.number));
                 }
                 None => {}
             }
             let decoded = self.with_sound_codecs(|codecs| turn.decode(codecs, commit.key));
             let decoded = decoded.expect("the engine wrote it");
             if decoded.at_ms > self.witness.latest_us.div_ceil(1_000) {
-                let what = format!(
-                    "I10: turn {} has the time {}, which is in the future",
-                    turn.number, decoded.at_ms
-                );
+                let what = format!("I10: turn {} at {} is in the future", turn.number, decoded.at_ms);
                 return self.fail(what);
             }
             self.witness.turns.insert(place, turn.clone());

@@ -105,8 +105,8 @@ fn p_kit_a_real_activity_that_does_not_end_is_named() {
     let failure = env.run(both, ()).unwrap_err();
     assert_eq!(
         failure.to_string(),
-        "the real activity \"silent\" of \"both-1\", attempt 2, has not ended within 300ms of real time, during which the virtual \
-         clock does not move; mock it, run it on the virtual clock with `virtual_time`, or raise `real_time_limit`"
+        "the real activity \"silent\" of \"both-1\", attempt 2, has not ended within 300ms of real time, during which the \
+         virtual clock does not move; mock it, run it on the virtual clock with `virtual_time`, or raise `real_time_limit`"
     );
     assert!(env.elapsed() >= HOUR, "the first attempt failed, and the second started when it was due");
     let again = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| env.advance(DAY)));

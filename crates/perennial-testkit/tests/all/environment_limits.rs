@@ -36,8 +36,8 @@ fn p_kit_continuing_as_new_for_ever_ends_the_test() {
     let failure = env.run(spin, 0).unwrap_err();
     assert_eq!(
         failure.to_string(),
-        "the test did not end after 1001 turns, 0 attempts of activities and 0ns of virtual time; the busiest is the instance \"spin-1\" \
-         with 1001 turns in 1002 executions; if it needs more, raise `turn_limit` or `time_limit`"
+        "the test did not end after 1001 turns, 0 attempts of activities and 0ns of virtual time; the busiest is the instance \
+         \"spin-1\" with 1001 turns in 1002 executions; if it needs more, raise `turn_limit` or `time_limit`"
     );
 }
 
