@@ -1,6 +1,6 @@
 //! `cargo xtask bench`: the load generator, in release mode.
 //!
-//! Everything after `bench` goes to it as it is; `cargo xtask bench --help` lists workloads and options.
+//! All arguments after `bench` are passed to it; `cargo xtask bench --help` lists workloads and options.
 
 use crate::command::{self, Failure, cargo};
 

@@ -1,13 +1,13 @@
-//! Running child processes, one step at a time.
+//! Runs child processes, one step at a time.
 //!
-//! A step announces itself on one line, and its failure carries its name. Children start in the workspace's
-//! root and write straight to our own output, so that what they say last stays the last thing on the screen.
+//! A step announces itself on one line, and its failure contains its name. Children start in the workspace's
+//! root and write directly to our output, so that their last output stays last on the screen.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
 
-/// A step that did not succeed, and why.
+/// A step that failed, and the reason.
 #[derive(Debug)]
 pub(crate) struct Failure {
     step: &'static str,
@@ -30,32 +30,32 @@ impl fmt::Display for Failure {
     }
 }
 
-/// Prints the one line that says what a step is about to do.
+/// Prints the line that announces a step.
 pub(crate) fn announce(step: &str, what: impl fmt::Display) {
     eprintln!("==> {step}: {what}");
 }
 
-/// The directory that holds the workspace's `Cargo.toml`.
+/// The directory of the workspace's `Cargo.toml`.
 pub(crate) fn workspace_root() -> PathBuf {
-    // Cargo sets the variable when it runs us; the constant serves those who start the binary by hand.
+    // Cargo sets the variable when it runs this program; the constant is for running the binary directly.
     let manifest_directory =
         std::env::var_os("CARGO_MANIFEST_DIR").unwrap_or_else(|| env!("CARGO_MANIFEST_DIR").into());
     PathBuf::from(manifest_directory).parent().expect("xtask lies inside the workspace").to_owned()
 }
 
-/// A cargo command in the workspace's root, by the same cargo that started us.
+/// A cargo command in the workspace's root, with the same cargo that started this program.
 pub(crate) fn cargo(arguments: &[&str]) -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.current_dir(workspace_root()).args(arguments);
     command
 }
 
-/// Whether `cargo <name>` can be run on this machine.
+/// Whether `cargo <name>` is installed.
 pub(crate) fn has_cargo_subcommand(name: &str) -> bool {
     succeeds(cargo(&[name, "--version"]))
 }
 
-/// Whether a program can be run on this machine.
+/// Whether a program is installed.
 pub(crate) fn has(program: &str, arguments: &[&str]) -> bool {
     let mut command = Command::new(program);
     command.args(arguments);
@@ -71,7 +71,7 @@ fn succeeds(mut command: Command) -> bool {
         .is_ok_and(|status| status.success())
 }
 
-/// Runs a command to its end with our own input and output.
+/// Runs a command to its end with our input and output.
 pub(crate) fn run(step: &'static str, mut command: Command) -> Result<(), Failure> {
     announce(step, describe(&command));
     match command.status() {
@@ -81,7 +81,7 @@ pub(crate) fn run(step: &'static str, mut command: Command) -> Result<(), Failur
     }
 }
 
-/// Runs a command to its end and returns what it wrote to standard output.
+/// Runs a command to its end and returns its standard output.
 pub(crate) fn read(step: &'static str, mut command: Command) -> Result<Vec<u8>, Failure> {
     announce(step, describe(&command));
     match command.stderr(Stdio::inherit()).output() {
@@ -91,7 +91,7 @@ pub(crate) fn read(step: &'static str, mut command: Command) -> Result<Vec<u8>, 
     }
 }
 
-/// The command as one would type it in the workspace's root.
+/// The command as it would be typed in the workspace's root.
 fn describe(command: &Command) -> String {
     let mut words = Vec::new();
     for (name, value) in command.get_envs() {

@@ -1,8 +1,8 @@
-//! Rules of the house that no other tool checks.
+//! House rules that no other tool checks.
 //!
-//! Unsafe code is forbidden and undocumented items are noticed once, in the workspace's lints; the licence and the
-//! oldest compiler are stated once, too. That covers a crate only if its manifest takes them over, which cargo leaves
-//! to the crate; so what is said once and every member's manifest are looked at.
+//! The workspace's lints forbid unsafe code and warn about undocumented items, and the workspace states the
+//! licence and the minimum compiler version. They apply to a crate only if its manifest inherits them, which
+//! cargo leaves to the crate; so this checks the workspace's settings and every member's manifest.
 
 use std::fs;
 use std::path::Path;
@@ -11,7 +11,7 @@ use toml::{Table, Value};
 
 use crate::metadata::Package;
 
-/// What the workspace breaks, one line each.
+/// The violations in the workspace, one line each.
 pub(crate) fn violations(workspace_root: &Path, packages: &[Package]) -> Vec<String> {
     let mut violations = Vec::new();
     let mut demand = |manifest: &Path, holds: fn(&Table) -> bool, rule: &str| match read(manifest) {
@@ -22,24 +22,24 @@ pub(crate) fn violations(workspace_root: &Path, packages: &[Package]) -> Vec<Str
     demand(
         &workspace_root.join("Cargo.toml"),
         forbids_unsafe_code,
-        "`[workspace.lints.rust]` must hold `unsafe_code = \"forbid\"`",
+        "`[workspace.lints.rust]` must contain `unsafe_code = \"forbid\"`",
     );
     demand(
         &workspace_root.join("Cargo.toml"),
         misses_docs,
-        "`[workspace.lints.rust]` must hold `missing_docs = \"warn\"`",
+        "`[workspace.lints.rust]` must contain `missing_docs = \"warn\"`",
     );
     for member in packages.iter().filter(|package| package.is_member) {
-        demand(&member.manifest, inherits_lints, "`[lints]` must hold `workspace = true`");
+        demand(&member.manifest, inherits_lints, "`[lints]` must contain `workspace = true`");
         demand(
             &member.manifest,
             inherits_terms,
-            "`[package]` must hold `license.workspace = true` and `rust-version.workspace = true`",
+            "`[package]` must contain `license.workspace = true` and `rust-version.workspace = true`",
         );
         demand(
             &member.manifest,
             describes_itself,
-            "`[package]` must hold description, readme, keywords and categories, or `publish = false`",
+            "`[package]` must contain description, readme, keywords and categories, or `publish = false`",
         );
     }
     violations
@@ -54,7 +54,7 @@ fn forbids_unsafe_code(manifest: &Table) -> bool {
     entry(manifest, &["workspace", "lints", "rust", "unsafe_code"]) == Some(&"forbid".into())
 }
 
-/// Linting turns warnings into errors.
+/// `lint` turns warnings into errors.
 fn misses_docs(manifest: &Table) -> bool {
     entry(manifest, &["workspace", "lints", "rust", "missing_docs"]) == Some(&"warn".into())
 }
@@ -69,7 +69,7 @@ fn inherits_lints(manifest: &Table) -> bool {
     entry(manifest, &["lints", "workspace"]) == Some(&true.into())
 }
 
-/// What people see of a crate before they add it: crates.io shows these. A member that is not published needs none.
+/// The fields that crates.io displays. An unpublished member does not need them.
 fn describes_itself(manifest: &Table) -> bool {
     let is_published = entry(manifest, &["package", "publish"]) != Some(&false.into());
     !is_published

@@ -1,14 +1,15 @@
-//! Which licences a package of the dependency graph may have.
+//! The allowed licences of packages in the dependency graph.
 //!
-//! A manifest states its licence as an SPDX expression, or in cargo's older form with a slash for "or". A package passes if
-//! allowed licences alone can satisfy the expression. What cannot be read is refused. `deny.toml` has the same list, for
-//! cargo-deny where that is installed; a test compares the two.
+//! A manifest states its licence as an SPDX expression, or in cargo's older form with a slash for "or". A
+//! package passes if allowed licences alone can satisfy the expression. Expressions that cannot be parsed are
+//! refused. `deny.toml` has the same list, for cargo-deny where that is installed; a test compares the two.
 
 use spdx::{Expression, Licensee, ParseMode};
 
 use crate::metadata::Package;
 
-/// The licences that users of Perennial can live with, whatever they build. An exception is part of the name.
+/// The licences that are acceptable for users of Perennial, whatever they build. An exception is part of the
+/// name.
 const ALLOWED: &[&str] = &[
     "0BSD",
     "Apache-2.0",
@@ -26,7 +27,7 @@ const ALLOWED: &[&str] = &[
     "Zlib",
 ];
 
-/// The packages that may not be used, one line each.
+/// The packages with licences that are not allowed, one line each.
 pub(crate) fn violations(packages: &[Package]) -> Vec<String> {
     packages.iter().filter_map(violation).collect()
 }
@@ -34,7 +35,7 @@ pub(crate) fn violations(packages: &[Package]) -> Vec<String> {
 fn violation(package: &Package) -> Option<String> {
     let complaint = match package.licence.as_deref().map(|licence| (licence, is_allowed(licence))) {
         None => "states no licence".to_owned(),
-        Some((licence, Err(reason))) => format!("licence `{licence}` cannot be read: {reason}"),
+        Some((licence, Err(reason))) => format!("licence `{licence}` cannot be parsed: {reason}"),
         Some((_, Ok(true))) => return None,
         Some((licence, Ok(false))) => format!("licence `{licence}` is not allowed"),
     };
@@ -47,7 +48,7 @@ fn is_allowed(licence: &str) -> Result<bool, String> {
     let expression = Expression::parse_mode(licence, mode).map_err(|error| error.reason.to_string())?;
     let allowed: Vec<Licensee> = ALLOWED
         .iter()
-        .map(|name| Licensee::parse(name).expect("the list has licences of SPDX alone"))
+        .map(|name| Licensee::parse(name).expect("the list contains only SPDX licences"))
         .collect();
     Ok(expression.evaluate(|wanted| allowed.iter().any(|one| one.satisfies(wanted))))
 }

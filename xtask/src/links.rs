@@ -1,12 +1,12 @@
-//! Links between the pages of the repository: every file that one names is there, and every heading.
+//! Checks links between the pages of the repository: every linked file and heading exists.
 //!
-//! Addresses on the web are left alone; so is what stands in code.
+//! Web addresses and code are not checked.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// What is broken, one line each.
+/// The broken links, one line each.
 pub(crate) fn violations(workspace_root: &Path) -> Vec<String> {
     let mut pages: Vec<PathBuf> = ["", "docs", "docs/src"]
         .iter()
@@ -27,7 +27,7 @@ pub(crate) fn violations(workspace_root: &Path) -> Vec<String> {
             let (file, anchor) = target.split_once('#').unwrap_or((target, ""));
             let found = if file.is_empty() { page.clone() } else { page.with_file_name(file) };
             let Ok(found) = found.canonicalize() else {
-                complain(line, format!("there is no {file}"));
+                complain(line, format!("{file} does not exist"));
                 continue;
             };
             let headings =
@@ -42,7 +42,7 @@ pub(crate) fn violations(workspace_root: &Path) -> Vec<String> {
     violations
 }
 
-/// The links of a page that lead to files, with their lines.
+/// The links of a page to files, with their line numbers.
 fn links(text: &str) -> Vec<(usize, &str)> {
     let mut links = Vec::new();
     for (number, line) in prose(text) {
@@ -60,7 +60,7 @@ fn links(text: &str) -> Vec<(usize, &str)> {
     links
 }
 
-/// The headings of a page, as links spell them. A heading that comes again gets a number.
+/// The headings of a page as link anchors. A repeated heading gets a number.
 fn anchors(text: &str) -> BTreeSet<String> {
     let mut counts: BTreeMap<String, usize> = BTreeMap::new();
     let mut anchors = BTreeSet::new();
@@ -78,7 +78,7 @@ fn anchors(text: &str) -> BTreeSet<String> {
     anchors
 }
 
-/// The lines of a page that are no code, with their numbers.
+/// The lines of a page outside code, with their numbers.
 fn prose(text: &str) -> impl Iterator<Item = (usize, &str)> {
     let mut in_code = false;
     (1..).zip(text.lines()).filter(move |(_, line)| {
@@ -114,7 +114,7 @@ mod tests {
         std::fs::remove_dir_all(&root).unwrap();
         assert_eq!(
             found,
-            ["README.md:2: docs/src/a.md has no heading #here", "README.md:2: there is no docs/b.md"]
+            ["README.md:2: docs/src/a.md has no heading #here", "README.md:2: docs/b.md does not exist"]
         );
     }
 

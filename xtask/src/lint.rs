@@ -1,14 +1,14 @@
-//! `cargo xtask lint`: everything that can be judged without running the product.
+//! `cargo xtask lint`: all checks that do not run the product.
 //!
-//! All steps run, whatever the earlier ones found, so that one run tells the whole story. Tools that do not
-//! come with a Rust toolchain are used where they are installed, and their absence is said aloud.
+//! All steps run, even if earlier ones fail, so that one run reports everything. Tools that do not come with
+//! a Rust toolchain are used if they are installed, and reported if they are not.
 
 use crate::command::{self, Failure, announce, cargo};
 use crate::metadata::{self, Package};
 use crate::sources::{self, Source};
 use crate::{house_rules, licences, links, log_table, neighbours, packaging, sizes};
 
-/// What the library is checked with beside its default features.
+/// The sets of features that the library is checked with, besides the default ones.
 const FEATURES: &[&str] = &["", "macros", "sqlite"];
 
 pub(crate) fn run() -> Result<(), Vec<Failure>> {
@@ -48,7 +48,7 @@ fn docs() -> Result<(), Failure> {
     command::run("docs", command)
 }
 
-/// The library with some of its features only.
+/// Checks the library with only some of its features.
 fn alone(features: &str) -> Result<(), Failure> {
     let mut command = cargo(&["clippy", "--locked", "--package", "perennial", "--no-default-features"]);
     command.args(["--features", features, "--", "-D", "warnings"]);
@@ -56,12 +56,15 @@ fn alone(features: &str) -> Result<(), Failure> {
 }
 
 fn house(packages: &[Package]) -> Result<(), Failure> {
-    announce("house rules", "no unsafe code, no missing docs, licence and compiler stated, in any member");
+    announce(
+        "house rules",
+        "no unsafe code, no missing docs, licence and compiler version stated, in all members",
+    );
     verdict("house rules", house_rules::violations(&command::workspace_root(), packages))
 }
 
 fn log_page(sources: &[Source]) -> Result<(), Failure> {
-    announce("logs", "the guide's page against what the library logs");
+    announce("logs", "the guide's page against the events that the library logs");
     verdict("logs", log_table::violations(&command::workspace_root(), sources))
 }
 
@@ -72,8 +75,8 @@ fn size_limits(sources: &[Source]) -> Result<(), Failure> {
     verdict("sizes", sizes::violations(sources, &exceptions))
 }
 
-/// Checks what is published with the oldest compiler that the manifests promise, if this machine has it. Clippy notices
-/// newer parts of the standard library everywhere (`incompatible_msrv`); this notices the rest.
+/// Checks the published crates with the minimum compiler version of the manifests, if it is installed. Clippy
+/// finds uses of newer parts of the standard library (`incompatible_msrv`); this finds the rest.
 fn oldest_compiler() -> Result<(), Failure> {
     let oldest = format!("+{}", env!("CARGO_PKG_RUST_VERSION"));
     if !command::has("rustup", &["run", &oldest[1..], "cargo", "--version"]) {
@@ -82,7 +85,7 @@ fn oldest_compiler() -> Result<(), Failure> {
     }
     let mut check = std::process::Command::new("cargo");
     check.current_dir(command::workspace_root());
-    // The cargo that runs this is another one, and says so in the environment.
+    // The cargo that runs this program is another one, and is named in the environment.
     check.env_remove("CARGO").env_remove("RUSTUP_TOOLCHAIN").env_remove("RUSTC");
     check.args([&*oldest, "check", "--workspace", "--exclude", "xtask", "--exclude", "perennial-load"]);
     check.args(["--all-features", "--locked", "--target-dir", "target/oldest"]);
@@ -94,7 +97,7 @@ fn links() -> Result<(), Failure> {
     verdict("links", links::violations(&command::workspace_root()))
 }
 
-/// Builds the guide as a book, if this machine has what it takes.
+/// Builds the guide as a book, if mdbook is installed.
 fn guide() -> Result<(), Failure> {
     if !command::has("mdbook", &["--version"]) {
         announce("guide", "skipped, mdbook is not installed");
@@ -113,7 +116,7 @@ fn licence_list(packages: &[Package]) -> Result<(), Failure> {
     verdict("licences", licences::violations(packages))
 }
 
-/// Prints what a check of ours found, if anything.
+/// Prints the findings of a check, if any.
 fn verdict(step: &'static str, violations: Vec<String>) -> Result<(), Failure> {
     for violation in &violations {
         eprintln!("{violation}");
@@ -125,7 +128,7 @@ fn verdict(step: &'static str, violations: Vec<String>) -> Result<(), Failure> {
     }
 }
 
-/// Runs a cargo subcommand, named like its step, if this machine has it.
+/// Runs the cargo subcommand of a step, if it is installed.
 fn optional(step: &'static str, arguments: &[&str]) -> Result<(), Failure> {
     if command::has_cargo_subcommand(step) {
         command::run(step, cargo(arguments))

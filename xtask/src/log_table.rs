@@ -1,7 +1,9 @@
-//! The guide's page on logs against the code: every event that the library logs has a row there, and every row an event.
+//! Compares the guide's page on logs with the code: every event that the library logs has a row there, and
+//! vice versa.
 //!
-//! The library logs through the macros of `tracing`, with a target from `perennial_core::log`, fields, and a message that
-//! begins with constant text. The table has the part of the message that comes before punctuation or a value.
+//! The library logs through the macros of `tracing`, with a target from `perennial_core::log`, fields, and a
+//! message that starts with constant text. The table contains the part of the message before the first
+//! punctuation or value.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -19,13 +21,13 @@ const CRATES: &[&str] = &["crates/perennial-core/src", "crates/perennial-sqlite/
 
 const LEVELS: &[&str] = &["error", "warn", "info", "debug", "trace"];
 
-/// What a row of the table says of an event.
+/// An event as a row of the table.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Event {
     target: String,
     level: String,
     message: String,
-    /// In the order of their names, separated by commas.
+    /// Sorted by name, separated by commas.
     fields: String,
 }
 
@@ -35,7 +37,7 @@ impl Event {
     }
 }
 
-/// What differs, one line each.
+/// The differences, one line each.
 pub(crate) fn violations(workspace_root: &Path, sources: &[Source]) -> Vec<String> {
     let page = match fs::read_to_string(workspace_root.join(PAGE)) {
         Ok(page) => page,
@@ -55,8 +57,11 @@ pub(crate) fn violations(workspace_root: &Path, sources: &[Source]) -> Vec<Strin
     let documented = rows(&page);
     let of = |event: &Event| format!("under `{}`: {}", event.target, event.row());
     violations.extend(logged.difference(&documented).map(|event| format!("{PAGE}: missing {}", of(event))));
-    violations
-        .extend(documented.difference(&logged).map(|event| format!("{PAGE}: nobody logs {}", of(event))));
+    violations.extend(
+        documented
+            .difference(&logged)
+            .map(|event| format!("{PAGE}: not logged by the library: {}", of(event))),
+    );
     violations
 }
 
@@ -112,7 +117,7 @@ fn event(level: &str, tokens: TokenStream) -> Result<Event, String> {
         let text = argument.iter().map(ToString::to_string).collect::<Vec<_>>().join("");
         match text.strip_prefix("target:log::") {
             Some(name) => target = targets.get(name),
-            // Whatever comes after the message is formatted into it.
+            // Further arguments are formatted into the message.
             None if message.is_some() => {}
             None if text.starts_with('"') => message = Some(constant_part(&text)),
             None => {
@@ -129,7 +134,7 @@ fn event(level: &str, tokens: TokenStream) -> Result<Event, String> {
     })
 }
 
-/// The arguments of a macro, which commas separate.
+/// The arguments of a macro, split at commas.
 fn arguments(tokens: TokenStream) -> Vec<Vec<TokenTree>> {
     let mut arguments = vec![Vec::new()];
     for token in tokens {
@@ -142,7 +147,7 @@ fn arguments(tokens: TokenStream) -> Vec<Vec<TokenTree>> {
     arguments
 }
 
-/// What a message says before its first value or punctuation.
+/// The part of a message before its first value or punctuation.
 fn constant_part(literal: &str) -> String {
     let text = literal.trim_matches('"');
     text.split([':', ';', '{', '(', ',', '\\']).next().unwrap_or_default().trim().to_owned()

@@ -1,7 +1,7 @@
 //! The project's own commands, run as `cargo xtask <task>`.
 //!
-//! This file turns the arguments into a task and its outcome into an exit code: 0 when all went well, 1 when
-//! a step failed, 2 when the arguments make no sense. Each task has a file of its own.
+//! This file parses the arguments into a task, and turns its outcome into an exit code: 0 for success, 1 if a
+//! step failed, 2 for invalid arguments. Each task has its own file.
 
 mod bench;
 mod command;
@@ -24,10 +24,10 @@ const USAGE: &str = "\
 Usage: cargo xtask <task>
 
 Tasks:
-  test      compile the benches and run every test, doc tests included
+  test      compile the benchmarks and run all tests, including doc tests
   bench     run the load generator in release mode: bench [WORKLOAD…] [--store URL] [--json], bench --help
-  lint      check formatting, clippy, docs, links, the guide, house rules, sizes, the log page, the oldest compiler,
-            neighbours, packages and the licences of dependencies
+  lint      check formatting, clippy, docs, links, the guide, house rules, sizes, the log page, the minimum compiler
+            version, neighbours, packages and the licences of dependencies
   timeline  draw docs/timeline.txt, the output of a real run, as docs/timeline.svg
   help      print this text";
 
@@ -82,11 +82,11 @@ fn parse(arguments: &[String]) -> Result<Task, String> {
         "lint" => Task::Lint,
         "timeline" => Task::Timeline,
         "help" | "--help" | "-h" => Task::Help,
-        unknown => return Err(format!("there is no task `{unknown}`")),
+        unknown => return Err(format!("unknown task `{unknown}`")),
     };
     match rest.first() {
         None => Ok(task),
-        Some(extra) => Err(format!("`{extra}` is one argument too many")),
+        Some(extra) => Err(format!("unexpected argument `{extra}`")),
     }
 }
 
@@ -109,7 +109,7 @@ mod tests {
     #[test]
     fn a_missing_unknown_or_extra_argument_is_refused_by_name() {
         assert_eq!(parse_words(""), Err("which task?".to_owned()));
-        assert_eq!(parse_words("tset"), Err("there is no task `tset`".to_owned()));
-        assert_eq!(parse_words("test now"), Err("`now` is one argument too many".to_owned()));
+        assert_eq!(parse_words("tset"), Err("unknown task `tset`".to_owned()));
+        assert_eq!(parse_words("test now"), Err("unexpected argument `now`".to_owned()));
     }
 }

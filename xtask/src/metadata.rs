@@ -1,5 +1,5 @@
-//! What cargo knows about the packages of this workspace and everything they depend on, for all features and
-//! platforms, tests and build scripts included.
+//! The packages of this workspace and all their dependencies, according to cargo, for all features and
+//! platforms, including tests and build scripts.
 
 use std::path::PathBuf;
 
@@ -13,7 +13,7 @@ const STEP: &str = "metadata";
 pub(crate) struct Package {
     pub(crate) name: String,
     pub(crate) version: String,
-    /// The licence expression of its manifest, if there is one.
+    /// The licence expression of its manifest.
     pub(crate) licence: Option<String>,
     pub(crate) manifest: PathBuf,
     /// Whether it belongs to this workspace.
@@ -25,7 +25,7 @@ pub(crate) fn packages() -> Result<Vec<Package>, Failure> {
     let output =
         command::read(STEP, cargo(&["metadata", "--locked", "--format-version", "1", "--all-features"]))?;
     let metadata: Value = serde_json::from_slice(&output).map_err(|error| Failure::new(STEP, error))?;
-    decode(&metadata).ok_or_else(|| Failure::new(STEP, "not the shape that format version 1 promises"))
+    decode(&metadata).ok_or_else(|| Failure::new(STEP, "the output does not have format version 1"))
 }
 
 fn decode(metadata: &Value) -> Option<Vec<Package>> {

@@ -1,8 +1,9 @@
-//! Crates that have to live in one build with the library.
+//! Crates that must be usable in one build with the library.
 //!
-//! SQLite is a native library, and cargo allows one package that links it. Whoever uses sqlx beside Perennial gets one only
-//! if the version ranges of both allow the same `libsqlite3-sys`; cargo checks that even if sqlx's own SQLite driver is not
-//! enabled. So a program with both is resolved here, which reads the registry's index and compiles nothing.
+//! SQLite is a native library, and cargo allows only one package that links it. A program can use sqlx with
+//! Perennial only if the version ranges of both allow the same `libsqlite3-sys`; cargo checks that even if
+//! sqlx's own SQLite driver is not enabled. So this resolves a program with both, which reads the registry's
+//! index and compiles nothing.
 
 use std::fs;
 use std::path::Path;
@@ -11,7 +12,7 @@ use crate::command::{Failure, announce, cargo};
 
 const STEP: &str = "neighbours";
 
-/// What people use beside the library, as lines of a manifest.
+/// Crates that are used together with the library, as lines of a manifest.
 const NEIGHBOURS: &[&str] = &[
     r#"sqlx = { version = "0.8", features = ["postgres", "runtime-tokio"] }"#,
     r#"sqlx = { version = "0.8", features = ["sqlite", "runtime-tokio"] }"#,
@@ -30,9 +31,9 @@ pub(crate) fn check(workspace_root: &Path) -> Result<(), Failure> {
                 eprintln!("{problem}");
                 failures.push(*neighbour);
             }
-            // A machine without the registry cannot tell.
+            // Without access to the registry, this cannot be checked.
             Err(problem) => {
-                let reason = problem.lines().next().unwrap_or("cargo said nothing").to_owned();
+                let reason = problem.lines().next().unwrap_or("no output from cargo").to_owned();
                 announce(STEP, format_args!("skipped, the registry cannot be read: {reason}"));
                 break;
             }
@@ -66,7 +67,7 @@ fn write(directory: &Path, workspace_root: &Path, neighbour: &str) -> Result<(),
     fs::write(directory.join("Cargo.toml"), manifest).map_err(|error| error.to_string())
 }
 
-/// Whether cargo found the versions and cannot combine them.
+/// Whether cargo found the versions but cannot combine them.
 fn is_conflict(problem: &str) -> bool {
     problem.contains("failed to select a version") || problem.contains("links to the native library")
 }
@@ -82,13 +83,15 @@ mod tests {
         assert!(!is_conflict("error: failed to get `sqlx` as a dependency\n\nCaused by:\n  download failed"));
     }
 
-    /// Every version of the range that neighbours need is in it; what cargo makes of them is looked at by `lint`.
+    /// Checks that the range includes every version that neighbours need; `lint` checks that cargo can
+    /// resolve them.
     #[test]
     fn p7_the_range_of_rusqlite_goes_from_what_sqlx_0_8_needs_to_the_newest() {
         let manifest = std::fs::read_to_string(workspace_root().join("Cargo.toml")).unwrap();
         let manifest: toml::Table = manifest.parse().unwrap();
         let range = manifest["workspace"]["dependencies"]["rusqlite"]["version"].as_str().unwrap();
-        // sqlx 0.8 needs libsqlite3-sys 0.30, which rusqlite 0.32 alone uses; sqlx 0.9 takes those of 0.39 and before.
+        // sqlx 0.8 needs libsqlite3-sys 0.30, which only rusqlite 0.32 uses; sqlx 0.9 accepts those up to
+        // rusqlite 0.39.
         assert_eq!(range, ">=0.32, <0.42");
     }
 }

@@ -1,5 +1,6 @@
-//! What would be published: every crate with its files, its manifest as the registry wants it, and dependencies that can be
-//! published before it. Nothing leaves this machine. Building from the packages is left to the release (`RELEASING.md`).
+//! Checks the packages to be published: every crate with its files, a manifest that the registry accepts, and
+//! dependencies that can be published before it. Nothing is uploaded. Building from the packages is part of
+//! the release (`RELEASING.md`).
 
 use crate::command::{self, Failure, cargo};
 

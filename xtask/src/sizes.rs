@@ -1,7 +1,7 @@
-//! Sizes of files, functions and lines, and doc comments that say no more than a name does.
+//! Checks the sizes of files, functions and lines, and finds doc comments that only repeat a name.
 //!
-//! `xtask/exceptions.toml` lists what is over a limit, by how much, so that each exception is visible and none grows. An
-//! entry that nothing needs any more is reported, too.
+//! `xtask/exceptions.toml` lists the exceptions with their sizes, so that each is visible and none grows.
+//! Obsolete entries are reported, too.
 
 use std::collections::BTreeMap;
 
@@ -11,17 +11,17 @@ use toml::Table;
 
 use crate::sources::Source;
 
-/// Past this many lines a file usually hides a second idea.
+/// A longer file usually contains a second idea.
 const FILE_LINES: usize = 600;
-/// A function fits a screen.
+/// A function should fit on a screen.
 const FUNCTION_LINES: usize = 80;
-/// The formatter keeps code to 110 columns, and leaves comments and literals alone.
+/// The formatter limits code to 110 columns, but not comments and literals.
 const LINE_COLUMNS: usize = 130;
 
-/// What is measured, by the table of exceptions that it belongs to: what it is about, and how much there is of it.
+/// Measurements by table of exceptions: the subject and its size.
 type Measured = BTreeMap<&'static str, BTreeMap<String, usize>>;
 
-/// What is over its limit and not an exception, one line each.
+/// The sizes over a limit that are not exceptions, one line each.
 pub(crate) fn violations(sources: &[Source], exceptions: &str) -> Vec<String> {
     let exceptions: Table = match exceptions.parse() {
         Ok(exceptions) => exceptions,
@@ -43,9 +43,8 @@ pub(crate) fn violations(sources: &[Source], exceptions: &str) -> Vec<String> {
     for (kind, table) in exceptions.iter().filter_map(|(kind, table)| Some((kind, table.as_table()?))) {
         let needed = measured.get(kind.as_str());
         for what in table.keys().filter(|what| needed.is_none_or(|needed| !needed.contains_key(*what))) {
-            violations.push(format!(
-                "xtask/exceptions.toml: [{kind}] {what:?} is no exception any more; remove it"
-            ));
+            violations
+                .push(format!("xtask/exceptions.toml: [{kind}] {what:?} is no longer needed; remove it"));
         }
     }
     violations
@@ -53,8 +52,10 @@ pub(crate) fn violations(sources: &[Source], exceptions: &str) -> Vec<String> {
 
 fn complaint(kind: &str, count: usize) -> String {
     match kind {
-        "files" => format!("{count} lines, {FILE_LINES} are allowed; look for the second idea in it"),
-        "functions" => format!("{count} lines, {FUNCTION_LINES} are allowed; a function fits a screen"),
+        "files" => format!("{count} lines, the limit is {FILE_LINES}; look for a second idea to split off"),
+        "functions" => {
+            format!("{count} lines, the limit is {FUNCTION_LINES}; a function should fit on a screen")
+        }
         "width" => format!("lines of more than {LINE_COLUMNS} columns: {count}"),
         _ => format!("doc comments of public items that only repeat their names: {count}"),
     }
@@ -74,7 +75,7 @@ fn measure(sources: &[Source]) -> Measured {
         if wide > 0 {
             note("width", source.path.clone(), wide);
         }
-        // Tests tell a story from its beginning to its end.
+        // Tests are often one long sequence of steps.
         if !source.path.contains("/tests/") {
             let mut found = Found::default();
             found.visit_file(&source.syntax);
@@ -89,7 +90,7 @@ fn measure(sources: &[Source]) -> Measured {
     measured
 }
 
-/// What a file has too much of.
+/// The measurements of a file.
 #[derive(Default)]
 struct Found {
     functions: Vec<(String, usize)>,
@@ -164,7 +165,7 @@ fn doc(attributes: &[syn::Attribute]) -> String {
     lines.collect::<Vec<_>>().join(" ")
 }
 
-/// Whether a doc comment has no word that is not in the name.
+/// Whether every word of a doc comment is in the name.
 fn repeats(doc: &str, name: &str) -> bool {
     let words = |text: &str| -> Vec<String> {
         let words = text.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty());

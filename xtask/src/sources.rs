@@ -7,7 +7,6 @@ use crate::command::Failure;
 
 const STEP: &str = "sources";
 
-/// One file.
 pub(crate) struct Source {
     /// Relative to the workspace's root, with slashes.
     pub(crate) path: String,
@@ -15,8 +14,8 @@ pub(crate) struct Source {
     pub(crate) syntax: syn::File,
 }
 
-/// All Rust files that belong to the workspace and are written by people. The cases of compile tests and the programs that
-/// releases left behind are not looked at: the former are wrong on purpose, the latter are never edited.
+/// All Rust files of the workspace, except the cases of compile tests, which contain errors on purpose, and
+/// the programs recorded by releases, which are never edited.
 pub(crate) fn read(workspace_root: &Path) -> Result<Vec<Source>, Failure> {
     let mut paths = Vec::new();
     for directory in ["crates", "bench", "xtask", "fuzz"] {

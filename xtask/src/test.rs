@@ -1,15 +1,15 @@
-//! `cargo xtask test`: everything that has to hold, set-up included.
+//! `cargo xtask test`: all tests, with their set-up.
 //!
-//! Needs cargo alone; cargo-nextest is used where it is installed. Benches are compiled, never measured: a
-//! figure taken beside other work says nothing. The tests come last, so that their summary closes the output.
-//! The first step that fails ends the run, because the next one would only report the same broken build.
+//! Needs only cargo; cargo-nextest is used if it is installed. Benchmarks are compiled but not run: a figure
+//! taken beside other work is meaningless. The tests run last, so that their summary ends the output. The
+//! first failing step ends the run, because later ones would only report the same broken build.
 
 use crate::command::{self, Failure, cargo};
 
 pub(crate) fn run() -> Result<(), Failure> {
     command::run("benches", cargo(&["build", "--locked", "--workspace", "--all-features", "--benches"]))?;
     if command::has_cargo_subcommand("nextest") {
-        // Nextest leaves doc tests to cargo.
+        // Nextest does not run doc tests.
         command::run(
             "doc tests",
             cargo(&["test", "--locked", "--workspace", "--all-features", "--no-fail-fast", "--doc"]),

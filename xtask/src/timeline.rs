@@ -1,7 +1,7 @@
 //! `cargo xtask timeline`: draws `docs/timeline.txt` as `docs/timeline.svg`, the picture in the README.
 //!
-//! The text is what the `perennial` command printed in a real run: the columns below are those of its timeline. A test
-//! keeps the two files together.
+//! The text is the output of the `perennial` command in a real run: the columns below are those of its
+//! timeline. A test checks that the two files agree.
 
 use std::fmt::Write;
 use std::fs;
@@ -36,7 +36,7 @@ pub(crate) fn run() -> Result<(), Failure> {
     fs::write(docs.join("timeline.svg"), draw(&text)).map_err(failure)
 }
 
-/// One SVG document for the text of one timeline.
+/// Draws one timeline as an SVG document.
 fn draw(text: &str) -> String {
     let lines: Vec<&str> = text.lines().collect();
     let height = MARGIN * 2 + LINE * lines.len();
@@ -69,7 +69,7 @@ fn draw_line(svg: &mut String, row: usize, line: &str) {
     let marks: Vec<usize> =
         bar.chars().enumerate().filter(|(_, drawn)| *drawn == '✗').map(|(column, _)| column).collect();
     if label.is_empty() {
-        // The scale: its two numbers stay where they are.
+        // The scale: its two numbers keep their positions.
         write_text(svg, row, BAR, "quiet", "0");
         let end = bar.trim_start_matches(['0', ' ']).to_owned();
         write_text(svg, row, TOOK - end.chars().count(), "quiet", &end);

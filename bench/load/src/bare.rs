@@ -1,7 +1,7 @@
-//! The machine's limit: a plain program that writes the rows a durable engine has to write, synced as it must be.
+//! The machine's limit: a plain program that writes the same rows as a durable engine, with the same syncs.
 //!
-//! Shape `hello`: an instance row and two turn rows inserted and the instance row updated, in batches of 128
-//! instances. Shape `step`: one turn row a transaction.
+//! Shape `hello`: two turn rows and an instance row are inserted, and the instance row is updated, in batches
+//! of 128 instances. Shape `step`: one turn row per transaction.
 
 use std::time::Instant;
 
@@ -12,7 +12,7 @@ use crate::figures::Report;
 use crate::fleet::Outcome;
 
 const BATCH: u64 = 128;
-/// A turn of an activity's result and the next schedule takes about as much.
+/// The approximate size of a turn with an activity's result and the next schedule.
 const TURN_BYTES: usize = 300;
 
 pub(crate) fn measure(runs: usize, scale: u64) -> Outcome<Vec<Report>> {

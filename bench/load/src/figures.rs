@@ -1,9 +1,9 @@
-//! Results: medians over runs, latencies, and how they are printed.
+//! Results: medians over runs, latencies, and their output.
 
 use hdrhistogram::Histogram;
 use serde_json::{Map, Value, json};
 
-/// What one workload came to.
+/// The result of one workload.
 pub(crate) struct Report {
     workload: &'static str,
     store: String,
@@ -17,7 +17,7 @@ impl Report {
         Report { workload, store: store.to_owned(), unit, runs, more: Map::new() }
     }
 
-    /// Adds what else the workload reports.
+    /// Adds another value to the report.
     pub(crate) fn with(mut self, name: &str, value: impl Into<Value>) -> Report {
         self.more.insert(name.to_owned(), value.into());
         self
@@ -66,7 +66,6 @@ pub(crate) fn median(runs: &[f64]) -> f64 {
     }
 }
 
-/// Latencies in microseconds.
 pub(crate) struct Latencies(Histogram<u64>);
 
 impl Latencies {

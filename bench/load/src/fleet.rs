@@ -1,4 +1,4 @@
-//! Where workloads run and what they run.
+//! The stores and the orchestrations of the workloads.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -8,7 +8,7 @@ use tempfile::TempDir;
 
 pub(crate) type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
 
-/// Where the stores of a run are made.
+/// The location of the stores of a run.
 pub(crate) struct Place {
     kind: Kind,
     name: String,
@@ -36,7 +36,7 @@ impl Place {
         &self.name
     }
 
-    /// A store of its own for one run.
+    /// A new store for one run.
     pub(crate) fn fresh(&self, name: &str) -> Site {
         match &self.kind {
             Kind::Memory => Site { url: "memory:".to_owned(), path: None },
@@ -46,7 +46,7 @@ impl Place {
     }
 }
 
-/// One store, removed at the end.
+/// One store, removed when it is dropped.
 pub(crate) struct Site {
     pub(crate) url: String,
     pub(crate) path: Option<PathBuf>,
@@ -57,7 +57,7 @@ impl Site {
         Site { url: format!("sqlite:{}", path.display()), path: Some(path) }
     }
 
-    /// The bytes of all its files.
+    /// The size of all its files.
     pub(crate) fn disk_bytes(&self) -> u64 {
         let size = |path: PathBuf| std::fs::metadata(path).map_or(0, |metadata| metadata.len());
         self.path.as_deref().map_or(0, |path| files(path).into_iter().map(size).sum())
@@ -68,7 +68,7 @@ impl Drop for Site {
     fn drop(&mut self) {
         if let Some(path) = &self.path {
             for file in files(path) {
-                // What is not there need not be removed.
+                // A missing file need not be removed.
                 let _ = std::fs::remove_file(file);
             }
         }
@@ -79,7 +79,7 @@ fn files(path: &Path) -> Vec<PathBuf> {
     ["", "-wal", "-shm", "-lock"].map(|suffix| PathBuf::from(format!("{}{suffix}", path.display()))).to_vec()
 }
 
-/// A runtime with every orchestration that the workloads need.
+/// A runtime with all orchestrations of the workloads.
 pub(crate) async fn runtime(site: &Site) -> Outcome<Runtime> {
     let mut options = RuntimeOptions::default();
     options.shard.execution.shadow_replay = false;
@@ -119,7 +119,6 @@ async fn sequence(ctx: OrchestrationContext, input: Payload) -> Result<Payload, 
     Ok(Payload::null())
 }
 
-/// A JSON number.
 pub(crate) fn number(number: u64) -> Payload {
     Payload::from(serde_json::Value::from(number))
 }

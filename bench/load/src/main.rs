@@ -1,7 +1,7 @@
 //! The load generator. `cargo xtask bench WORKLOAD… [--store URL] [--json]` runs it in release mode.
 //!
-//! Every workload warms up, runs several times on a fresh store, and reports the median with all runs beside it.
-//! Figures compare only within one run on one machine.
+//! Every workload warms up, runs several times on a new store, and reports the median and all runs. Figures
+//! are comparable only within one run on one machine.
 
 mod bare;
 mod figures;
@@ -13,49 +13,49 @@ use clap::{Parser, ValueEnum};
 use figures::Report;
 use fleet::Place;
 
-/// Measures how fast Perennial is on this machine.
+/// Measures the performance of Perennial on this machine.
 #[derive(Parser)]
 struct Arguments {
-    /// What to run; everything if nothing is named.
+    /// The workloads to run [default: all]
     workloads: Vec<Workload>,
-    /// The store: sqlite:PATH (a file that is used and then removed), or memory:. A temporary SQLite file by default.
+    /// The store: memory:, or sqlite:PATH for a file that is removed afterwards [default: a temporary SQLite
+    /// file]
     #[arg(long)]
     store: Option<String>,
-    /// One JSON object per result, each on a line of its own.
+    /// Print one JSON object per result and line
     #[arg(long)]
     json: bool,
-    /// How many times each workload is run.
+    /// Number of runs of each workload
     #[arg(long, default_value_t = 3)]
     runs: usize,
-    /// A fraction of the work, to see that everything runs.
+    /// Run a fraction of the work, as a smoke test
     #[arg(long)]
     quick: bool,
 }
 
-/// What can be measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Workload {
-    /// Instances of one trivial activity, 128 in flight.
+    /// Instances with one trivial activity, 128 in flight
     Hello,
-    /// One instance, activities one after another.
+    /// One instance with sequential activities
     Sequence,
-    /// One instance, activities all at once.
+    /// One instance with concurrent activities
     Fanout,
-    /// 20 instances at a time, 5 parallel activities each.
+    /// 20 concurrent instances with 5 parallel activities each
     Parallel,
-    /// Idle: start to result of one activity.
+    /// Time from start to result of one activity, on an idle node
     Latency,
-    /// Idle: event raised to completion.
+    /// Time from an event to completion, on an idle node
     Signal,
-    /// Instances that sleep 2 s, started as fast as they are taken.
+    /// Instances that sleep for 2 s, started as fast as possible
     Timers,
-    /// An instance of 10,000 events, resumed after a restart.
+    /// An instance with 10,000 events, resumed after a restart
     Cold,
-    /// Many dormant instances: memory, disk, start-up.
+    /// Many dormant instances: memory, disk, start-up time
     Sleepers,
-    /// A node with nothing to do.
+    /// The CPU use of a node without work
     Idle,
-    /// A plain SQLite program that writes the same rows: the machine's limit.
+    /// A plain SQLite program that writes the same rows: the machine's limit
     Bare,
 }
 

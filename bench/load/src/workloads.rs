@@ -72,7 +72,7 @@ pub(crate) async fn sequence(place: &Place, runs: usize, scale: u64) -> Outcome<
     Ok(reports)
 }
 
-/// The mean step among 9,001–10,000 against that among 1–1,000, by the recorded times of the turns.
+/// The ratio of the mean step among 9,001–10,000 to that among 1–1,000, by the recorded times of the turns.
 async fn late_against_early(client: &Client) -> Outcome<f64> {
     let history = client.history("sequence-0").await?;
     let at: Vec<u64> = history.turns.iter().map(|turn| turn.at_ms).collect();
@@ -202,7 +202,7 @@ pub(crate) async fn cold(place: &Place, runs: usize, steps: u64) -> Outcome<Vec<
         if site.path.is_none() {
             return Ok(Vec::new());
         }
-        // A sequence of half as many steps as events, which then waits for an event of a name that nobody raises.
+        // A sequence of half as many steps as events, which then waits for an event that is never raised.
         let first = runtime(&site).await?;
         let client = first.client();
         client.start("sequence", "cold", number(steps + 1)).await?;
@@ -263,13 +263,13 @@ pub(crate) async fn idle(place: &Place) -> Outcome<Vec<Report>> {
     Ok(vec![Report::new("idle", place.name(), "% of a core", vec![percent])])
 }
 
-/// What this process holds in memory, by the kernel's account.
+/// The resident memory of this process, as reported by the kernel.
 fn resident_bytes() -> u64 {
     let pages = std::fs::read_to_string("/proc/self/statm").ok();
     pages.and_then(|text| text.split(' ').nth(1)?.parse::<u64>().ok()).unwrap_or(0) * 4_096
 }
 
-/// What this process has used of the processors, by the kernel's account.
+/// The CPU time of this process, as reported by the kernel.
 fn cpu_seconds() -> f64 {
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
     let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or_default().split_whitespace().collect();

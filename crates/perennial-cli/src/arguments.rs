@@ -9,17 +9,17 @@ use perennial::{Condition, Filter, OnExisting, Payload, Status, Why};
 
 use crate::exit::AFTER_HELP;
 
-/// Durable execution for Rust: see it survive, look at instances, reach them.
+/// Durable execution for Rust: inspect instances, manage them, and see them survive crashes.
 ///
-/// Looking works while another process runs the store; changes reach that process through the store and are durable when
-/// the command returns.
+/// Commands that only read work while another process runs the store. Changes reach that process through the
+/// store and are durable when the command returns.
 #[derive(Debug, Parser)]
 #[command(name = "perennial", version, after_help = AFTER_HELP, max_term_width = 100, arg_required_else_help = true)]
 pub(crate) struct Arguments {
     /// The store, such as sqlite:shop.db
     #[arg(long, global = true, env = "PERENNIAL_STORE", hide_env_values = true, value_name = "URL")]
     pub(crate) store: Option<String>,
-    /// One JSON object per line, for programs; errors too
+    /// Print one JSON object per line, errors included
     #[arg(long, global = true)]
     pub(crate) json: bool,
     #[command(subcommand)]
@@ -28,15 +28,15 @@ pub(crate) struct Arguments {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Run a fleet of orders whose worker is killed again and again, and count what was lost: nothing
+    /// Run orders while their worker is killed repeatedly, then count lost and duplicated effects
     Demo {
-        /// How many orders
+        /// Number of orders
         #[arg(long, default_value_t = 300, value_parser = number(1, 5_000))]
         orders: u64,
-        /// How often the worker is killed
+        /// Number of times that the worker is killed
         #[arg(long, default_value_t = 5, value_parser = number(0, 50))]
         kills: u64,
-        /// Keep the files in this new directory
+        /// Keep the files, in this directory, which must not exist
         #[arg(long, value_name = "PATH")]
         keep: Option<PathBuf>,
     },
@@ -50,10 +50,10 @@ pub(crate) enum Command {
     List {
         #[command(flatten)]
         filter: Filters,
-        /// How many at most
+        /// Maximum number of instances
         #[arg(long, default_value_t = 50, value_parser = number(1, 10_000))]
         limit: u64,
-        /// Go on behind the instance with this key, which is the last one of the page before
+        /// Start after the instance with this key, the last of the previous page
         #[arg(long, value_name = "KEY")]
         after: Option<String>,
     },
@@ -62,27 +62,28 @@ pub(crate) enum Command {
         /// The instance
         id: String,
     },
-    /// What is recorded of an instance
+    /// Show the recorded history of an instance
     History {
         /// The instance
         id: String,
-        /// Which execution: 1, 2, 3, … with each continue-as-new, or `all` that are still recorded [default: the current one]
+        /// The execution: 1, 2, 3, … with each continue-as-new, or `all` that are still stored [default: the
+        /// current one]
         #[arg(long, value_name = "NUMBER|all", value_parser = executions)]
         execution: Option<Executions>,
-        /// Draw it as a timeline
+        /// Draw the history as a timeline
         #[arg(long, conflicts_with = "json")]
         timeline: bool,
     },
-    /// An instance with all that it started as children
+    /// Show an instance and its descendants
     Tree {
         /// The instance
         id: String,
     },
     #[command(flatten)]
     Change(Change),
-    /// Write histories as JSON lines, one instance per line
+    /// Write histories as JSON Lines, one instance per line
     Export {
-        /// Instances by id [default: all that the filter shows]
+        /// Instances by id [default: all that match the filter]
         ids: Vec<String>,
         #[command(flatten)]
         filter: Filters,
@@ -90,56 +91,55 @@ pub(crate) enum Command {
         #[arg(long, short)]
         output: Option<PathBuf>,
     },
-    /// Live counts
+    /// Show live counts
     Top {
-        /// How often they are refreshed
+        /// Interval between refreshes
         #[arg(long, default_value = "1s", value_parser = duration)]
         every: Duration,
-        /// Only once
+        /// Print the counts once
         #[arg(long)]
         once: bool,
     },
-    /// Look for trouble, and what to do about it: schema, owner, files, lag, messages, blocked instances
+    /// Check a store and suggest remedies: schema, owner, files, lag, messages, blocked instances
     Doctor,
-    /// Read the whole store and name what is damaged: rows, histories, messages, tasks
+    /// Read the whole store and list damaged rows, histories, messages and tasks
     Verify,
-    /// How many small orchestrations this machine completes in a second
+    /// Measure how many small orchestrations this machine completes per second
     Bench {
-        /// How many instances
+        /// Number of instances
         #[arg(long, default_value_t = 5_000, value_parser = number(1, 1_000_000))]
         instances: u64,
     },
-    /// Completions for a shell
+    /// Print completions for a shell
     Completions { shell: Shell },
 }
 
-/// Commands that change something.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Change {
     /// Start an instance
     Start {
         /// The orchestration
         name: String,
-        /// The id that the instance gets
+        /// The id of the new instance
         id: String,
         #[command(flatten)]
         input: Input,
-        /// The exact version [default: the latest that the runtime knows]
+        /// The exact version [default: the latest registered one]
         #[arg(long = "version", value_name = "VERSION")]
         at_version: Option<String>,
-        /// What happens if the id exists
+        /// What to do if the id exists
         #[arg(long, value_enum, default_value_t = Existing::Reject)]
         on_existing: Existing,
-        /// A value that it can be found by
+        /// An attribute of the instance; VALUE is JSON or text
         #[arg(long = "attribute", value_name = "NAME=VALUE", value_parser = attribute)]
         attributes: Vec<(String, Payload)>,
-        /// Begin after a while, such as 90s, 15m, 2h, 7d
+        /// Start after a delay, such as 90s, 15m, 2h, 7d
         #[arg(long, value_parser = duration)]
         delay: Option<Duration>,
-        /// End it as timed out if it takes longer
+        /// Time the instance out if it takes longer
         #[arg(long, value_parser = duration)]
         timeout: Option<Duration>,
-        /// Wait for its end and print its result
+        /// Wait for the end and print the result
         #[arg(long)]
         wait: bool,
     },
@@ -151,11 +151,11 @@ pub(crate) enum Change {
         event: String,
         #[command(flatten)]
         input: Input,
-        /// Raise it once: a second event with this key is dropped
+        /// Idempotency key: a second event with this key is dropped
         #[arg(long)]
         key: Option<String>,
     },
-    /// Ask an instance something; its code answers, and nothing changes
+    /// Query an instance; nothing is recorded
     Query {
         /// The instance
         id: String,
@@ -163,11 +163,11 @@ pub(crate) enum Change {
         query: String,
         #[command(flatten)]
         input: Input,
-        /// How long to wait for a runtime to answer
+        /// Maximum time to wait for a runtime to answer
         #[arg(long, default_value = "30s", value_parser = duration)]
         patience: Duration,
     },
-    /// Have an instance change something, and wait for what its code says
+    /// Update an instance and wait for the result
     Update {
         /// The instance
         id: String,
@@ -175,27 +175,27 @@ pub(crate) enum Change {
         update: String,
         #[command(flatten)]
         input: Input,
-        /// Do it once: sent again with this key, it gets the first one's outcome
+        /// Idempotency key: an update that is sent again with this key returns the first result
         #[arg(long)]
         key: Option<String>,
-        /// Start an instance of this orchestration first if none has the id
+        /// Start an instance of this orchestration first if the id does not exist
         #[arg(long, value_name = "ORCHESTRATION")]
         or_start: Option<String>,
-        /// The input of that start: JSON, or plain text that becomes a string [default: null]
+        /// Input of the started instance: JSON, or plain text that becomes a string [default: null]
         #[arg(long, value_name = "INPUT", requires = "or_start")]
         start_input: Option<String>,
-        /// How long to wait for a runtime to answer
+        /// Maximum time to wait for a runtime to answer
         #[arg(long, default_value = "30s", value_parser = duration)]
         patience: Duration,
     },
-    /// Ask instances to cancel; their code may clean up first
+    /// Request the cancellation of instances; their code can clean up first
     Cancel {
         #[command(flatten)]
         which: Which,
-        /// Why
+        /// The reason to record
         #[arg(long, default_value = "cancelled from the command line")]
         reason: String,
-        /// How long their code may clean up before they are terminated, such as 5m; 30 s if nothing is said
+        /// Time for their code to clean up before they are terminated, such as 5m [default: 30s]
         #[arg(long, value_parser = duration)]
         grace: Option<Duration>,
     },
@@ -203,59 +203,59 @@ pub(crate) enum Change {
     Terminate {
         #[command(flatten)]
         which: Which,
-        /// Why
+        /// The reason to record
         #[arg(long, default_value = "terminated from the command line")]
         reason: String,
     },
-    /// Try blocked instances again
+    /// Retry blocked instances
     Retry {
         #[command(flatten)]
         which: Which,
     },
-    /// Let a blocked instance go on without the event that its code cannot read, or the message that nobody can read
+    /// Let a blocked instance continue without an event or a message that cannot be read
     Skip {
         /// The instance
         id: String,
-        /// The event's number, which `show` and `doctor` name
+        /// The number of the event, as `show` and `doctor` print it
         #[arg(required_unless_present = "message")]
         event: Option<u64>,
-        /// The message's number in the inbox, which `show` and `doctor` name
+        /// The number of the message in the inbox, as `show` and `doctor` print it
         #[arg(long, value_name = "NUMBER", conflicts_with = "event")]
         message: Option<u64>,
     },
-    /// Say what came of an attempt of an activity, with the token that it handed out
+    /// Complete, fail or extend an attempt of an activity with its completion token
     #[command(subcommand)]
     Activity(Attempt),
-    /// Pause instances, or all of an orchestration: they take no turn until they are resumed
+    /// Pause instances, or an orchestration: they take no turns until they are resumed
     Pause(Pausing),
-    /// Let paused instances go on, or all of an orchestration
+    /// Resume paused instances, or a paused orchestration
     Resume(Pausing),
-    /// Take an instance back to one of its turns: it goes on from there with the code that is registered now
+    /// Reset an instance to one of its turns; it continues from there with the code registered now
     Reset {
         /// The instance
         id: String,
-        /// The last turn to keep, as `history` counts them; 0 begins again
+        /// The last turn to keep, as `history` numbers them; 0 starts over
         #[arg(long, value_name = "TURN")]
         to_turn: u64,
-        /// Go on with this version of the code [default: the one that it is pinned to]
+        /// Continue with this version of the code [default: the version of the instance]
         #[arg(long = "version", value_name = "VERSION")]
         at_version: Option<String>,
         #[command(flatten)]
         why: WhyArguments,
-        /// How long to wait for a runtime to do it
+        /// Maximum time to wait for a runtime to do it
         #[arg(long, default_value = "30s", value_parser = duration)]
         patience: Duration,
     },
-    /// Run an instance that failed, was cancelled or terminated, or timed out, again from its end
+    /// Rerun an instance that failed, timed out, or was cancelled or terminated, from its end
     Rerun {
         /// The instance
         id: String,
-        /// Go on with this version of the code [default: the one that it is pinned to]
+        /// Continue with this version of the code [default: the version of the instance]
         #[arg(long = "version", value_name = "VERSION")]
         at_version: Option<String>,
         #[command(flatten)]
         why: WhyArguments,
-        /// How long to wait for a runtime to do it
+        /// Maximum time to wait for a runtime to do it
         #[arg(long, default_value = "30s", value_parser = duration)]
         patience: Duration,
     },
@@ -263,30 +263,30 @@ pub(crate) enum Change {
     Delete {
         #[command(flatten)]
         which: Which,
-        /// Terminate those that run, and delete them too
+        /// Terminate instances that are still running, and delete them too
         #[arg(long)]
         force: bool,
     },
-    /// Delete all instances that ended long ago, or old executions of all instances
+    /// Delete instances that ended long ago, or old executions of all instances
     Prune {
         #[command(flatten)]
         filter: Filters,
-        /// Delete executions that were continued as new, and no instances; the current execution is always kept
+        /// Delete executions that were continued as new, and no instances; current executions are always kept
         #[arg(long, requires = "older_than", conflicts_with_all = FILTERS, conflicts_with = "keep")]
         executions: bool,
-        /// Only those that ended, or were continued, at least this long ago, such as 7d
+        /// Only those that ended, or continued as new, at least this long ago, such as 7d
         #[arg(long, value_parser = duration)]
         older_than: Option<Duration>,
-        /// All but this many of the newest
+        /// Keep this many of the newest
         #[arg(long, value_name = "COUNT", default_value_t = 0)]
         keep: usize,
-        /// Do not ask
+        /// Do not ask for confirmation
         #[arg(long, short)]
         yes: bool,
     },
 }
 
-/// Which executions of an instance are shown.
+/// The executions of an instance to show.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Executions {
     One(u64),
@@ -297,7 +297,7 @@ fn executions(text: &str) -> Result<Executions, String> {
     match text {
         "all" => Ok(Executions::All),
         number => {
-            number.parse().map(Executions::One).map_err(|_| "use a number from 1 on, or all".to_owned())
+            number.parse().map(Executions::One).map_err(|_| "expected a number from 1, or all".to_owned())
         }
     }
 }
@@ -316,25 +316,26 @@ const FILTERS: [&str; 10] = [
     "newest",
 ];
 
-/// What is paused or resumed, and why.
+/// The instances or orchestration to pause or resume, and the reason.
 #[derive(Args, Debug)]
 pub(crate) struct Pausing {
     #[command(flatten)]
     pub(crate) which: Which,
-    /// All instances of this orchestration, and those that are started meanwhile, except what is paused by itself
+    /// All instances of this orchestration, including those started later, except instances paused
+    /// individually
     #[arg(long, value_name = "NAME")]
     pub(crate) orchestration: Option<String>,
     #[command(flatten)]
     pub(crate) why: WhyArguments,
 }
 
-/// What is recorded about who steps in.
+/// The recorded reason and author of an intervention.
 #[derive(Debug, Args)]
 pub(crate) struct WhyArguments {
-    /// Why
+    /// The reason to record
     #[arg(long, default_value = "from the command line")]
     reason: String,
-    /// Who does it
+    /// The author to record
     #[arg(long, value_name = "WHO", env = "USER")]
     by: Option<String>,
 }
@@ -345,10 +346,10 @@ impl WhyArguments {
     }
 }
 
-/// Which instances. Everything that is given has to hold.
+/// A choice of instances. All given conditions must hold.
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct Filters {
-    /// Where they stand: pending, running, completed, failed, cancelled, terminated
+    /// Status: pending, running, completed, failed, cancelled, terminated
     #[arg(long, value_delimiter = ',', value_parser = status)]
     pub(crate) status: Vec<Status>,
     /// The orchestration
@@ -357,19 +358,19 @@ pub(crate) struct Filters {
     /// The orchestration's version
     #[arg(long = "version", value_name = "VERSION")]
     pub(crate) at_version: Option<String>,
-    /// How the id begins
+    /// A prefix of the id
     #[arg(long)]
     pub(crate) prefix: Option<String>,
-    /// Only those that are blocked
+    /// Only blocked instances
     #[arg(long)]
     pub(crate) blocked: bool,
-    /// Only those that are paused
+    /// Only paused instances
     #[arg(long)]
     pub(crate) paused: bool,
-    /// A value that they have; VALUE is JSON, or text
+    /// The value of an attribute; VALUE is JSON or text
     #[arg(long = "attribute", value_name = "NAME=VALUE", value_parser = attribute)]
     pub(crate) attributes: Vec<(String, Payload)>,
-    /// What an attribute is like: NAME^=PREFIX, NAME=VALUE, or with <, <=, >, >=
+    /// A condition on an attribute: NAME^=PREFIX, NAME=VALUE, or with <, <=, >, >=
     #[arg(long = "where", value_name = "CONDITION")]
     pub(crate) conditions: Vec<Condition>,
     /// The children of this instance
@@ -378,13 +379,13 @@ pub(crate) struct Filters {
     /// Newest first
     #[arg(long)]
     pub(crate) newest: bool,
-    /// All of that as text, such as "status=running name=order attr.customer=7"
+    /// All conditions as text, such as "status=running name=order attr.customer=7"
     #[arg(long = "filter", value_name = "TERMS")]
     pub(crate) terms: Option<Filter>,
 }
 
 impl Filters {
-    /// Whether anything is given that narrows the choice.
+    /// Whether any condition is given.
     pub(crate) fn is_given(&self) -> bool {
         self.terms.is_some()
             || !self.status.is_empty()
@@ -399,22 +400,21 @@ impl Filters {
     }
 }
 
-/// Instances by id, or by filter.
 #[derive(Debug, Args)]
 pub(crate) struct Which {
     /// Instances by id
     pub(crate) ids: Vec<String>,
     #[command(flatten)]
     pub(crate) filter: Filters,
-    /// Do not ask before this is done to several instances
+    /// Do not ask for confirmation before changing several instances
     #[arg(long, short)]
     pub(crate) yes: bool,
 }
 
-/// What can be said about an attempt of an activity.
+/// Calls with a completion token.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Attempt {
-    /// It has a result
+    /// Complete the activity with a result
     Complete {
         /// The token
         token: String,
@@ -422,7 +422,7 @@ pub(crate) enum Attempt {
         #[arg(long, value_name = "JSON", default_value = "null", value_parser = payload)]
         result: Payload,
     },
-    /// It failed; if its retry policy says so, another attempt follows
+    /// Fail the attempt; the retry policy of the activity applies
     Fail {
         /// The token
         token: String,
@@ -430,23 +430,23 @@ pub(crate) enum Attempt {
         #[arg(long, value_name = "TEXT", value_parser = payload)]
         error: Payload,
     },
-    /// It is under way: it has its heartbeat timeout once more
+    /// Record a heartbeat, which restarts the heartbeat timeout
     Heartbeat {
         /// The token
         token: String,
-        /// How far it is: JSON, or plain text that becomes a string
+        /// The progress to record: JSON, or plain text that becomes a string
         #[arg(long, value_name = "JSON", default_value = "null", value_parser = payload)]
         details: Payload,
     },
 }
 
-/// What goes with a request.
+/// The input of a request.
 #[derive(Debug, Args)]
 pub(crate) struct Input {
     /// JSON, or plain text that becomes a string [default: null]
     #[arg(conflicts_with = "input_file")]
     pub(crate) input: Option<String>,
-    /// A file that holds the JSON; - is standard input
+    /// A file with the JSON; - is standard input
     #[arg(long, value_name = "PATH")]
     pub(crate) input_file: Option<PathBuf>,
 }
@@ -454,13 +454,13 @@ pub(crate) struct Input {
 /// See [`OnExisting`].
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub(crate) enum Existing {
-    /// The start is refused
+    /// Refuse the start
     Reject,
-    /// The instance is taken as it is
+    /// Return the existing instance
     Use,
-    /// One that has ended is deleted and replaced
+    /// Replace an instance that has ended
     ReplaceEnded,
-    /// One that runs is terminated, and replaced
+    /// Terminate a running instance, and replace it
     TerminateAndReplace,
 }
 
@@ -481,26 +481,27 @@ fn number(from: u64, to: u64) -> clap::builder::RangedU64ValueParser<u64> {
 
 fn status(text: &str) -> Result<Status, String> {
     let names = || Status::ALL.map(Status::name).join(", ");
-    Status::from_name(text).ok_or_else(|| format!("it is one of {}", names()))
+    Status::from_name(text).ok_or_else(|| format!("expected one of {}", names()))
 }
 
 fn attribute(text: &str) -> Result<(String, Payload), String> {
-    let (name, value) = text.split_once('=').ok_or("write it as NAME=VALUE")?;
+    let (name, value) = text.split_once('=').ok_or("expected NAME=VALUE")?;
     Ok((name.to_owned(), payload(value)?))
 }
 
-/// JSON, or else plain text. What begins like JSON has to be JSON: a typing error must not become a string.
+/// Parses JSON, or else takes plain text. Text that starts like JSON must be JSON, so that a typing error
+/// does not become a string.
 pub(crate) fn payload(text: &str) -> Result<Payload, String> {
     Payload::from_json(text).or_else(|error| {
         if text.starts_with(['{', '[', '"']) {
-            Err(format!("this is not JSON: {error}"))
+            Err(format!("invalid JSON: {error}"))
         } else {
             Ok(Payload::from(text))
         }
     })
 }
 
-/// A number with a unit: 500ms, 90s, 15m, 2h, 7d.
+/// Parses a number with a unit: 500ms, 90s, 15m, 2h, 7d.
 fn duration(text: &str) -> Result<Duration, String> {
     let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let (number, unit) = text.split_at(digits);
@@ -510,10 +511,13 @@ fn duration(text: &str) -> Result<Duration, String> {
         "m" | "min" => 60_000,
         "h" => 3_600_000,
         "d" => 86_400_000,
-        _ => return Err("write it as a number with a unit: 500ms, 90s, 15m, 2h, 7d".to_owned()),
+        _ => return Err("expected a number with a unit: 500ms, 90s, 15m, 2h, 7d".to_owned()),
     };
-    let number: u64 = number.parse().map_err(|_| "there is no number before the unit".to_owned())?;
-    number.checked_mul(unit_ms).map(Duration::from_millis).ok_or_else(|| "this is too long".to_owned())
+    let number: u64 = number.parse().map_err(|_| "expected a number before the unit".to_owned())?;
+    number
+        .checked_mul(unit_ms)
+        .map(Duration::from_millis)
+        .ok_or_else(|| "the duration is too long".to_owned())
 }
 
 #[cfg(test)]

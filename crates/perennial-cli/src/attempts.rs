@@ -1,5 +1,5 @@
-//! The attempts of an instance's activities: those that ended, from the history, and those of activities that are still
-//! retried, from their tasks.
+//! The attempts of an instance's activities: ended ones from the history, and those of activities that are
+//! still being retried from their tasks.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
@@ -12,27 +12,29 @@ use serde::Serialize;
 
 use crate::output::{fitting, many, moment, span};
 
-/// An activity with more to tell than that it succeeded at once.
+/// An activity that did not simply succeed at its first attempt.
 #[derive(Serialize)]
 pub(crate) struct Tried<'a> {
     name: &'a str,
     event: EventId,
-    /// How many attempts were made, or which is next.
+    /// The number of attempts made, or the number of the next one.
     attempt: u32,
     state: &'static str,
-    /// When it is tried again; of one that waits for its token, when the attempt is given up.
+    /// The time of the next attempt. For an attempt that waits for its token, the time at which it times out.
     #[serde(skip_serializing_if = "Option::is_none")]
     due_ms: Option<u64>,
-    /// When the attempt began that waits for whoever has its token.
+    /// The start of the attempt that waits for its completion token.
     #[serde(skip_serializing_if = "Option::is_none")]
     waits_for_token_since_ms: Option<u64>,
-    /// How often in a row the process died while it ran, as far as that is evidence against it.
+    /// The number of times in a row that the process crashed while it ran, as far as the activity is
+    /// suspected.
     #[serde(skip_serializing_if = "Option::is_none")]
     interruptions: Option<NonZeroU32>,
     attempts: &'a Trail,
 }
 
-/// The activities that were tried more than once, failed, or wait for another attempt, in the order of their schedule.
+/// The activities that were retried, failed, or wait for another attempt, in the order in which they were
+/// scheduled.
 pub(crate) fn tried<'a>(history: &'a History, tasks: &'a [TaskRow]) -> Vec<Tried<'a>> {
     let mut names: BTreeMap<EventId, &str> = BTreeMap::new();
     let mut deadlines: BTreeMap<EventId, u64> = BTreeMap::new();
@@ -69,7 +71,7 @@ pub(crate) fn tried<'a>(history: &'a History, tasks: &'a [TaskRow]) -> Vec<Tried
         let (event, state) = (task.id.event, task.state.name());
         let due_ms = task.due_ms.filter(|_| task.state == TaskState::Waiting);
         let waits_for_token_since_ms = task.waits_for_token_since_ms();
-        // It is given up at the end of all its time, too.
+        // The attempt also ends at the deadline of the activity.
         let deadline_ms = deadlines.get(&event).filter(|_| waits_for_token_since_ms.is_some());
         let tried = Tried {
             due_ms: due_ms.into_iter().chain(deadline_ms.copied()).min(),
@@ -100,16 +102,16 @@ impl<'a> Tried<'a> {
         let due_ms = due_ms.map(moment);
         let state = match (self.waits_for_token_since_ms, due_ms) {
             (Some(since_ms), Some(due)) => {
-                format!("waits for its token since {}, is given up {due}", moment(since_ms))
+                format!("waiting for its token since {}, times out {due}", moment(since_ms))
             }
             (Some(since_ms), None) => {
-                format!("waits for its token since {}, without a time limit", moment(since_ms))
+                format!("waiting for its token since {}, without a time limit", moment(since_ms))
             }
             (None, Some(due)) => format!("{state}, due {due}"),
             (None, None) => (*state).to_owned(),
         };
         let interrupted = interruptions.map_or_else(String::new, |times| {
-            format!("; its process died {} in a row while it ran", many(times.get().into(), "time"))
+            format!("; the process crashed {} in a row while it ran", many(times.get().into(), "time"))
         });
         let head = format!("activity {name:?} (event {event}): attempt {attempt} {state}{interrupted}");
         std::iter::once(head).chain(attempts.iter().map(attempt_line)).collect()
@@ -149,7 +151,7 @@ mod tests {
         };
         let due = r#"activity "bomb" (event 2): attempt 1 waiting, due 1970-01-01T00:00:00.000Z"#;
         assert_eq!(line(0), due);
-        assert_eq!(line(1), format!("{due}; its process died 1 time in a row while it ran"));
-        assert_eq!(line(4), format!("{due}; its process died 4 times in a row while it ran"));
+        assert_eq!(line(1), format!("{due}; the process crashed 1 time in a row while it ran"));
+        assert_eq!(line(4), format!("{due}; the process crashed 4 times in a row while it ran"));
     }
 }

@@ -1,4 +1,4 @@
-//! `perennial bench`: one small figure. The load generator, `cargo xtask bench`, has the others.
+//! `perennial bench`: one figure. The load generator, `cargo xtask bench`, measures more.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,7 +10,7 @@ use serde_json::json;
 use crate::exit::Failure;
 use crate::output::{line, object, progress};
 
-/// How many instances are under way at a time.
+/// The number of concurrent instances.
 const IN_FLIGHT: u64 = 128;
 
 #[activity]
@@ -23,7 +23,7 @@ async fn greeting(ctx: OrchestrationContext, name: String) -> Result<String, Str
     Ok(ctx.schedule_activity(hello, name).await?)
 }
 
-/// Completes instances of one activity on a temporary SQLite file, durably, as fast as it can.
+/// Completes instances with one activity each on a temporary SQLite file, durably.
 pub(crate) async fn run(instances: u64, as_json: bool) -> Result<(), Failure> {
     let directory = tempfile::tempdir()?;
     let store = format!("sqlite:{}", directory.path().join("bench.db").display());
@@ -62,5 +62,5 @@ pub(crate) async fn run(instances: u64, as_json: bool) -> Result<(), Failure> {
     line(format!(
         "hello: {per_second} instances/s ({instances} in {seconds:.2} s, every step synced to disk)"
     ))?;
-    line("more workloads, repeated and compared: cargo xtask bench --help")
+    line("for more workloads and comparisons: cargo xtask bench --help")
 }

@@ -1,4 +1,4 @@
-//! Commands that do the same to one instance or to many: cancel, terminate, retry, pause, resume, delete.
+//! Commands on one or many instances: cancel, terminate, retry, pause, resume, delete.
 
 use std::io::{IsTerminal, Write};
 
@@ -12,10 +12,9 @@ use crate::output::{line, object, progress};
 use crate::requests::done;
 use crate::store;
 
-/// How many failures are shown.
+/// The number of failures that are printed.
 const SHOWN_FAILURES: usize = 5;
 
-/// A verb that can be done to one instance or many.
 pub(crate) struct Verb {
     action: Action,
     name: &'static str,
@@ -23,18 +22,16 @@ pub(crate) struct Verb {
 }
 
 impl Verb {
-    /// What is done, its name, and what is said when it is done.
+    /// An action, its name, and its past participle.
     pub(crate) fn new(action: Action, name: &'static str, done: &'static str) -> Verb {
         Verb { action, name, done }
     }
 }
 
-/// Does something to the instances that were named, or that a filter shows.
+/// Applies a verb to the named instances, or to those that match a filter.
 pub(crate) async fn act(client: &Client, verb: &Verb, which: &Which, as_json: bool) -> Result<(), Failure> {
     match (which.ids.is_empty(), which.filter.is_given()) {
-        (true, false) => {
-            Err(Failure::usage(format!("which instances? Name them, or use a filter, to {} them", verb.name)))
-        }
+        (true, false) => Err(Failure::usage(format!("name the instances to {}, or use a filter", verb.name))),
         (false, true) => Err(Failure::usage("name instances or use a filter, not both")),
         (false, false) => {
             if which.ids.len() > 1 {
@@ -63,12 +60,13 @@ pub(crate) async fn act(client: &Client, verb: &Verb, which: &Which, as_json: bo
     }
 }
 
-/// Does something to instances one after the other. One that fails stops no other, and its exit code is ours.
+/// Applies a verb to instances one after the other. A failure does not stop the rest, and determines the exit
+/// code.
 async fn act_on_each(client: &Client, verb: &Verb, ids: &[String], as_json: bool) -> Result<(), Failure> {
     let mut outcome = Ok(());
     for id in ids {
         match act_on(client, verb, id, as_json).await {
-            Err(Failure::Told { kind, message }) if kind != ExitKind::Unavailable => {
+            Err(Failure::Message { kind, message }) if kind != ExitKind::Unavailable => {
                 Failure::new(kind, message).report(as_json);
                 outcome = outcome.and(Err(Failure::Silent(kind)));
             }
@@ -85,7 +83,7 @@ async fn act_on(client: &Client, verb: &Verb, id: &str, as_json: bool) -> Result
         Action::Terminate { reason } => client.terminate(id, reason).await?,
         Action::Raise { event, payload } => client.raise_event(id, event, payload.clone()).await?,
         Action::Retry => {
-            // Seen from here, since the owner would not tell.
+            // Read here, since the owner does not report it.
             let status = client.status(id).await?;
             match (status.blocked, status.status.is_final()) {
                 (_, true) => return Err(ClientError::Ended { id: id.to_owned() }.into()),
@@ -108,7 +106,7 @@ async fn act_on(client: &Client, verb: &Verb, id: &str, as_json: bool) -> Result
     done(as_json, id, verb.done)
 }
 
-/// Says how something went that was done to many instances.
+/// Prints the result of a bulk operation.
 pub(crate) fn report(as_json: bool, what: &str, outcome: &Progress) -> Result<(), Failure> {
     let Progress { seen, done, skipped, failed, failures } = outcome;
     if as_json {
@@ -125,33 +123,33 @@ pub(crate) fn report(as_json: bool, what: &str, outcome: &Progress) -> Result<()
     if *failed == 0 { Ok(()) } else { Err(Failure::Silent(ExitKind::Failed)) }
 }
 
-/// Asks before something is done to several instances.
+/// Asks for confirmation before a change to several instances.
 pub(crate) fn confirm(verb: &str, count: u64, more: bool, is_confirmed: bool) -> Result<(), Failure> {
     let many = if more { format!("more than {count}") } else { count.to_string() };
     let plural = if count == 1 && !more { "" } else { "s" };
     ask(&format!("{verb} {many} instance{plural}"), is_confirmed)
 }
 
-/// Asks before something is done. Where nobody can answer, the answer is no.
+/// Asks for confirmation. Without a terminal, the answer is no.
 pub(crate) fn ask(question: &str, is_confirmed: bool) -> Result<(), Failure> {
     if is_confirmed {
         return Ok(());
     }
     if !std::io::stdin().is_terminal() {
-        let message = format!("this would {question}; say --yes to do it");
+        let message = format!("this would {question}; pass --yes to confirm");
         return Err(Failure::new(ExitKind::Refused, message));
     }
-    eprint!("This would {question}. Go on? [y/N] ");
+    eprint!("This would {question}. Continue? [y/N] ");
     std::io::stderr().flush()?;
-    let mut said = String::new();
-    std::io::stdin().read_line(&mut said)?;
-    match said.trim().to_lowercase().as_str() {
+    let mut answer = String::new();
+    std::io::stdin().read_line(&mut answer)?;
+    match answer.trim().to_lowercase().as_str() {
         "y" | "yes" => Ok(()),
-        _ => Err(Failure::new(ExitKind::Refused, "nothing was done")),
+        _ => Err(Failure::new(ExitKind::Refused, "cancelled; nothing was changed")),
     }
 }
 
-/// Deletes an instance by its id, or by its key: one that is damaged may have no id that can be asked for.
+/// Deletes an instance by its id or its key: a damaged instance may have no usable id.
 async fn delete(client: &Client, id: &str, force: bool) -> Result<u64, ClientError> {
     match (client.delete(id, force).await, id.parse::<InstanceKey>()) {
         (Err(ClientError::NotFound { id }), Ok(key)) => match client.delete_damaged(key).await? {

@@ -1,4 +1,4 @@
-//! Brings the arguments of commands that change something to what does it.
+//! Dispatches commands that change something.
 
 use std::time::Duration;
 
@@ -12,7 +12,6 @@ use crate::exit::Failure;
 use crate::store::{self, StoreAt};
 use crate::{prune, repair, requests};
 
-/// Runs a command that changes something.
 pub(crate) async fn run(store: &StoreAt, change: Change, as_json: bool) -> Result<(), Failure> {
     let client = store.open()?;
     match change {

@@ -1,6 +1,7 @@
-//! The doctor: what is wrong with a store, and what to do about it.
+//! `perennial doctor`: checks a store and suggests remedies.
 //!
-//! It looks from outside first: what it cannot use it does not open, and what it opens it does not change.
+//! It inspects the file before it opens the store: it does not open a store that it cannot use, and changes
+//! nothing in one that it opens.
 
 use perennial::client::StoreStats;
 use perennial::explain::{FindingKind, StuckReport};
@@ -15,34 +16,38 @@ use crate::remedy::remedy;
 use crate::store::{Seen, StoreAt};
 use crate::top::{count, stats_object};
 
-/// Later than this, and nobody seems to take care of the store.
+/// With a longer lag than this, the store seems to have no working runtime.
 const LATE_MS: u64 = 10_000;
-/// Further behind the store's clock than this, the machine's was set back.
+/// With a longer distance to the store's clock than this, the machine's clock was set back.
 const BEHIND_MS: u64 = 5_000;
-/// How many blocked instances are shown.
+/// The number of blocked instances that are printed.
 const SHOWN_BLOCKED: usize = 20;
-/// A log that is longer than this is not written back into the database as it should be.
+/// A longer write-ahead log than this is not being checkpointed.
 const LONG_LOG_BYTES: u64 = 1 << 30;
 
-/// One thing that was looked at.
+/// The result of one check.
 enum Sign {
-    /// It is as it should be.
     Ok(String),
-    /// It may be meant so.
-    Note { what: String, remedy: String },
-    /// It is trouble.
-    Trouble { what: String, remedy: String },
+    /// This may be intended.
+    Note {
+        what: String,
+        remedy: String,
+    },
+    Problem {
+        what: String,
+        remedy: String,
+    },
 }
 
-fn trouble(what: impl Into<String>, remedy: impl Into<String>) -> Sign {
-    Sign::Trouble { what: what.into(), remedy: remedy.into() }
+fn problem(what: impl Into<String>, remedy: impl Into<String>) -> Sign {
+    Sign::Problem { what: what.into(), remedy: remedy.into() }
 }
 
-/// Looks for trouble. What it finds comes with what to do about it.
+/// Runs all checks. Each problem is printed with a remedy.
 pub(crate) async fn run(store: &StoreAt, as_json: bool) -> Result<(), Failure> {
     let (url, found) = match store.look()? {
         Seen { url, inspection: Some(found) } => (url, found),
-        // What is no file is refused here, in the words of everybody else.
+        // A URL that is not a file is refused with the usual error.
         Seen { inspection: None, .. } => return store.open_to_look().map(drop),
     };
     let mut signs = vec![schema_sign(&found), owner_sign(&found)];
@@ -61,7 +66,7 @@ pub(crate) async fn run(store: &StoreAt, as_json: bool) -> Result<(), Failure> {
         signs.extend(stuck_signs(&stuck));
         stats = Some(counted);
     }
-    let is_healthy = blocked.is_empty() && !signs.iter().any(|sign| matches!(sign, Sign::Trouble { .. }));
+    let is_healthy = blocked.is_empty() && !signs.iter().any(|sign| matches!(sign, Sign::Problem { .. }));
     if as_json {
         object(&report(url, &found, stats.as_ref(), &signs, (&blocked, &stuck), is_healthy))?;
     } else {
@@ -77,32 +82,35 @@ pub(crate) async fn run(store: &StoreAt, as_json: bool) -> Result<(), Failure> {
 fn schema_sign(found: &Inspection) -> Sign {
     let Inspection { schema, known_schema, .. } = found;
     match schema {
-        0 => {
-            trouble("the file is empty: it is no store yet", "start a runtime on it, which makes the tables")
-        }
-        schema if schema < known_schema => trouble(
-            format!("its schema has version {schema}, this command knows {known_schema}"),
-            "start the program with the newer Perennial, which migrates it; make a backup first. Until then, use the \
-             command of the older one",
+        0 => problem(
+            "the file is empty and not a store yet",
+            "start a runtime on it, which creates the tables",
         ),
-        schema => Sign::Ok(format!("its schema has version {schema}, the one that this command knows")),
+        schema if schema < known_schema => problem(
+            format!("the schema has version {schema}, but this command supports {known_schema}"),
+            "make a backup, then start the program built with the newer Perennial, which migrates it; until then, use the \
+             older command",
+        ),
+        schema => Sign::Ok(format!("the schema has version {schema}, which this command supports")),
     }
 }
 
 fn owner_sign(found: &Inspection) -> Sign {
     let owed = found.content.as_ref().map_or(0, |content| content.owed);
     match found.owner {
-        Owner::Alive(Some(process)) => Sign::Ok(format!("a runtime owns it, in process {process}")),
-        Owner::Alive(None) => Sign::Ok("a runtime owns it".to_owned()),
-        Owner::Died(process) => trouble(
-            format!("no runtime owns it; the last one, in process {process}, ended without a shutdown"),
-            "start the program again; it goes on where that one stopped",
+        Owner::Alive(Some(process)) => Sign::Ok(format!("a runtime owns the store, in process {process}")),
+        Owner::Alive(None) => Sign::Ok("a runtime owns the store".to_owned()),
+        Owner::Died(process) => problem(
+            format!(
+                "no runtime owns the store; the last one, in process {process}, ended without a shutdown"
+            ),
+            "start the program again; it continues where that process stopped",
         ),
-        Owner::Nobody if owed > 0 => trouble(
-            format!("no runtime owns it, and instances with activities to be run: {owed}"),
+        Owner::Nobody if owed > 0 => problem(
+            format!("no runtime owns the store; instances with activities to run: {owed}"),
             "start the program",
         ),
-        Owner::Nobody => Sign::Ok("no runtime owns it; the last one was shut down".to_owned()),
+        Owner::Nobody => Sign::Ok("no runtime owns the store; the last one was shut down".to_owned()),
     }
 }
 
@@ -110,23 +118,24 @@ fn file_signs(found: &Inspection) -> Vec<Sign> {
     let Inspection { database_bytes, log_bytes, open_files, .. } = found;
     let sizes = format!("{} of database, {} of log", size(*database_bytes), size(*log_bytes));
     let mut signs = vec![if *log_bytes > LONG_LOG_BYTES {
-        let remedy = "end processes that read it without pause (backups, shells), or start the program again";
-        trouble(format!("the log is long: {sizes}"), remedy)
+        let remedy = "end processes that keep it open for reading (backups, shells), or restart the program";
+        problem(format!("the write-ahead log is large: {sizes}"), remedy)
     } else {
         Sign::Ok(sizes)
     }];
     if open_files.is_empty() {
-        signs.push(Sign::Ok("only its user can read its files".to_owned()));
+        signs.push(Sign::Ok("only the owner of the files can read them".to_owned()));
     }
     for (path, mode) in open_files {
-        let what = format!("others can reach {} (mode {mode:o}), and the payloads in it", path.display());
-        let remedy = format!("if that is not meant: chmod 600 {}", path.display());
+        let what =
+            format!("other users can access {} (mode {mode:o}) and the payloads in it", path.display());
+        let remedy = format!("if that is not intended: chmod 600 {}", path.display());
         signs.push(Sign::Note { what, remedy });
     }
     signs
 }
 
-/// A machine's clock that was set back is behind the time that the store goes by.
+/// The machine's clock was set back if it is behind the store's clock.
 fn clock_sign(content: &Content, is_owned: bool) -> Option<Sign> {
     let behind_ms = content.clock.map_or(0, |(at_ms, ahead_ms)| {
         let ahead_ms = if is_owned { ahead_ms } else { 0 };
@@ -139,28 +148,28 @@ fn clock_sign(content: &Content, is_owned: bool) -> Option<Sign> {
             ErrorCode::ClockFarOff
         )
     };
-    let remedy = "if it is wrong, set it (NTP); if it was ahead before and is right now, nothing needs to be done: until it \
-                  has caught up, the store goes on by the steady clock from the time it had";
-    (behind_ms > BEHIND_MS).then(|| trouble(what(), remedy))
+    let remedy = "if the clock is wrong, correct it (NTP); if it was ahead before and is correct now, no action is needed: until it \
+                  has caught up, the store's time advances with the monotonic clock";
+    (behind_ms > BEHIND_MS).then(|| problem(what(), remedy))
 }
 
 fn stats_signs(stats: &StoreStats, content: &Content, is_owned: bool) -> Vec<Sign> {
     let lag = span(stats.lag_ms);
     let mut signs = vec![match &content.oldest_overdue {
-        Some((id, since_ms)) if stats.lag_ms > LATE_MS => trouble(
-            format!("something has been due for {lag}, first {id:?} since {}", moment(*since_ms)),
-            "start a runtime on this store; if one runs, it is paused, has more to do than it can, or holds back an \
-             activity whose process died while it ran (`perennial show` tells)",
+        Some((id, since_ms)) if stats.lag_ms > LATE_MS => problem(
+            format!("work has been due for {lag}, the oldest is {id:?} since {}", moment(*since_ms)),
+            "start a runtime on this store; if one is running, it is suspended, overloaded, or holds back an \
+             activity whose process crashed while it ran (see `perennial show`)",
         ),
         _ => Sign::Ok(format!("nothing is late (lag {lag})")),
     }];
     if content.waiting > 0 && !is_owned {
-        let what = format!("messages wait ({}), and no runtime takes them", content.waiting);
-        signs.push(trouble(what, "start the program"));
+        let what = format!("waiting messages that no runtime handles: {}", content.waiting);
+        signs.push(problem(what, "start the program"));
     }
     if stats.requests.rows > 0 {
-        let what = format!("questions without an answer: {}", count(stats.requests));
-        signs.push(trouble(what, "a runtime answers them, or sweeps them later: start one"));
+        let what = format!("unanswered requests: {}", count(stats.requests));
+        signs.push(problem(what, "start a runtime, which answers them or deletes them after their deadline"));
     }
     if !content.queued.is_empty() && !is_owned {
         let named = content.queued.iter().map(|(name, tag, count)| match tag {
@@ -168,14 +177,14 @@ fn stats_signs(stats: &StoreStats, content: &Content, is_owned: bool) -> Vec<Sig
             None => format!("{name:?} ({count})"),
         });
         let named = named.collect::<Vec<_>>().join(", ");
-        let what = format!("activities that wait for a process that can run them: {named}");
-        let remedy = "register them, and serve their tags, in the program that runs";
+        let what = format!("activities waiting for a process that can run them: {named}");
+        let remedy = "register them in the running program, and serve their tags";
         signs.push(Sign::Note { what, remedy: remedy.to_owned() });
     }
     signs
 }
 
-/// What is stuck besides what the other signs tell of: blocked instances, and a store that no runtime takes care of.
+/// Blocked instances and a store without a runtime, as far as other checks do not report them.
 fn stuck_signs(stuck: &StuckReport) -> Vec<Sign> {
     let is_told = |kind| matches!(kind, FindingKind::Blocked | FindingKind::NoRuntime);
     let findings = stuck.findings.iter().filter(|finding| !is_told(finding.kind));
@@ -183,7 +192,7 @@ fn stuck_signs(stuck: &StuckReport) -> Vec<Sign> {
         let named = finding.instances.iter().map(|id| format!("{id:?}")).collect::<Vec<_>>().join(", ");
         let more = finding.count.saturating_sub(finding.instances.len());
         let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-        trouble(format!("{}: {named}{more}", finding.text), finding.remedy.clone())
+        problem(format!("{}: {named}{more}", finding.text), finding.remedy.clone())
     };
     let mut signs: Vec<Sign> = findings.map(sign).collect();
     if signs.is_empty() {
@@ -200,47 +209,47 @@ fn message_signs(content: &Content) -> Vec<Sign> {
     }
     let named = |messages: &[&UnreadableMessage]| {
         let name = |message: &&UnreadableMessage| match message.instance.as_str() {
-            "" => format!("{} to no instance", message.number),
+            "" => format!("{} without an instance", message.number),
             id => format!("{} to {id:?}", message.number),
         };
         messages.iter().map(name).collect::<Vec<_>>().join(", ")
     };
     let mut signs = Vec::new();
     if !newer.is_empty() {
-        signs.push(trouble(
+        signs.push(problem(
             format!("messages of a newer Perennial: {}", named(&newer)),
             format!(
-                "run the program that is as new as those who sent them; each blocks its instance until then ({})",
+                "run a program at least as new as the senders; each message blocks its instance until then ({})",
                 ErrorCode::UnreadableMessage
             ),
         ));
     }
     if !damaged.is_empty() {
-        signs.push(trouble(
+        signs.push(problem(
             format!("damaged messages: {}", named(&damaged)),
-            "keep a copy of the store, then `perennial delete --force` the instance of each",
+            "keep a copy of the store, then `perennial delete --force` their instances",
         ));
     }
     signs
 }
 
-/// Rows that belong to no instance. Messages that cannot be read are named with the other messages.
+/// Damaged rows that belong to no instance. Undecodable messages are reported with the other messages.
 fn stray_sign(content: &Content) -> Option<Sign> {
     let is_named =
         |what: &str| content.unreadable.iter().any(|one| what == format!("message {}", one.number));
     let strays = content.strays.iter().filter(|(what, _)| !is_named(what));
     let named: Vec<String> = strays.map(|(what, problem)| format!("{what} ({problem})")).collect();
     let what = format!("damaged rows that belong to no instance: {}", named.join(", "));
-    let remedy = "no instance runs otherwise because of them; keep a copy of the store, and run `perennial verify`, which \
-                  reads all of it";
-    (!named.is_empty()).then(|| trouble(what, remedy))
+    let remedy = "they do not affect any instance; keep a copy of the store, and run `perennial verify`, which reads \
+                  the whole store";
+    (!named.is_empty()).then(|| problem(what, remedy))
 }
 
 fn tell(sign: &Sign) -> Result<(), Failure> {
     let (mark, what, remedy) = match sign {
         Sign::Ok(what) => return line(format!("ok    {what}")),
         Sign::Note { what, remedy } => ("note", what, remedy),
-        Sign::Trouble { what, remedy } => ("look", what, remedy),
+        Sign::Problem { what, remedy } => ("look", what, remedy),
     };
     line(format!("{mark}  {what}"))?;
     line(format!("        remedy: {remedy}"))
@@ -270,14 +279,14 @@ fn report(
     (blocked, stuck): (&[InstanceView], &StuckReport),
     is_healthy: bool,
 ) -> Value {
-    let told = |sign: &Sign| match sign {
+    let as_finding = |sign: &Sign| match sign {
         Sign::Ok(_) => None,
         Sign::Note { what, remedy } => Some(json!({"level": "note", "problem": what, "remedy": remedy})),
-        Sign::Trouble { what, remedy } => {
+        Sign::Problem { what, remedy } => {
             Some(json!({"level": "trouble", "problem": what, "remedy": remedy}))
         }
     };
-    let findings: Vec<Value> = signs.iter().filter_map(told).collect();
+    let findings: Vec<Value> = signs.iter().filter_map(as_finding).collect();
     let (alive, process) = match found.owner {
         Owner::Alive(process) => (true, process),
         Owner::Died(process) => (false, Some(process)),

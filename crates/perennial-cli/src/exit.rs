@@ -1,24 +1,23 @@
-//! Why a command did not succeed, and the exit code that says so.
+//! Failures of commands, and their exit codes.
 
 use std::fmt;
 
 use perennial::{ClientError, Error, StartError, StoreError};
 use serde_json::json;
 
-/// What stands below the commands in `--help`: what this command cannot do, and what the exit codes mean.
+/// Printed below the commands in `--help`: a task for the program itself, and the exit codes.
 pub(crate) const AFTER_HELP: &str = "\
-Before you deploy: whether open instances fit your new code is for your own program to say, which has the code. Give it
-an argument that calls `Runtime::open(url).register(…).preflight()`; the guide's page \"Operate\" shows how.
+Before you deploy: only your own program, which has the code, can check whether open instances fit it. Add an
+argument to it that calls `Runtime::open(url).register(…).preflight()`; the guide's page \"Operate\" shows how.
 
 Exit codes:
-  0  it worked
-  1  it failed: an orchestration failed, doctor or verify found something, the demo lost something
-  2  usage: the command line, a URL, an id or a filter cannot be used
-  3  not found: there is no such instance, execution or event
-  4  refused: the id is taken, the instance has ended or has not, nobody said yes
+  0  success
+  1  failure: an orchestration failed, doctor or verify found a problem, the demo lost an order
+  2  usage: the command line, a URL, an id or a filter is invalid
+  3  not found: the instance, execution or event does not exist
+  4  refused: the id exists, the instance has ended or has not ended, or no confirmation was given
   5  the store is unavailable: missing, in use, not a store, or no runtime answers on it";
 
-/// The exit codes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ExitKind {
     Failed = 1,
@@ -28,20 +27,19 @@ pub(crate) enum ExitKind {
     Unavailable = 5,
 }
 
-/// Why a command did not succeed.
 #[derive(Debug)]
 pub(crate) enum Failure {
-    /// Something to tell, with an exit code.
-    Told { kind: ExitKind, message: String },
-    /// All is told already.
+    /// A message for the user, with an exit code.
+    Message { kind: ExitKind, message: String },
+    /// The failure is already printed.
     Silent(ExitKind),
-    /// Whoever read our output has seen enough.
+    /// The reader of standard output has closed the pipe.
     PipeClosed,
 }
 
 impl Failure {
     pub(crate) fn new(kind: ExitKind, message: impl fmt::Display) -> Failure {
-        Failure::Told { kind, message: message.to_string() }
+        Failure::Message { kind, message: message.to_string() }
     }
 
     pub(crate) fn failed(message: impl fmt::Display) -> Failure {
@@ -54,14 +52,14 @@ impl Failure {
 
     pub(crate) fn code(&self) -> u8 {
         match self {
-            Failure::Told { kind, .. } | Failure::Silent(kind) => *kind as u8,
+            Failure::Message { kind, .. } | Failure::Silent(kind) => *kind as u8,
             Failure::PipeClosed => 0,
         }
     }
 
-    /// Says on standard error what went wrong.
+    /// Prints the failure to standard error.
     pub(crate) fn report(&self, as_json: bool) {
-        let Failure::Told { kind, message } = self else {
+        let Failure::Message { kind, message } = self else {
             return;
         };
         if as_json {
@@ -118,9 +116,9 @@ fn of_client(error: &ClientError) -> ExitKind {
 impl From<ClientError> for Failure {
     fn from(error: ClientError) -> Failure {
         let message = match &error {
-            // There is no instance to name when many are looked at.
+            // A query over many instances has no id to name.
             ClientError::Store { id, source } if id.is_empty() => source.to_string(),
-            ClientError::Refused { error: Some(said), .. } => format!("{error}: {}", said.to_text()),
+            ClientError::Refused { error: Some(answer), .. } => format!("{error}: {}", answer.to_text()),
             _ => error.to_string(),
         };
         Failure::new(of_client(&error), message)

@@ -1,4 +1,4 @@
-//! `history` and `export`: what is recorded of instances.
+//! `history` and `export`: recorded histories.
 
 use std::fs::File;
 use std::io::{BufWriter, Write};
@@ -14,10 +14,9 @@ use crate::exit::{ExitKind, Failure};
 use crate::output::{columns, is_terminal, line, moment, now_ms, object, progress, span, table};
 use crate::timeline;
 
-/// How many instances an export reads at a time.
+/// The number of instances that an export reads at a time.
 const PAGE: usize = 200;
 
-/// An event on a line of its own.
 #[derive(Serialize)]
 struct EventLine<'a> {
     execution: u64,
@@ -64,7 +63,6 @@ pub(crate) async fn history(
     }
 }
 
-/// Shows one execution of those that an instance has had.
 fn show_history(
     id: &str,
     (execution, current): (u64, u64),
@@ -92,7 +90,7 @@ fn show_history(
 
 fn history_table(history: &History) -> Result<(), Failure> {
     let Some(first) = history.turns.first() else {
-        return line("nothing is recorded yet");
+        return line("no history yet");
     };
     line(format!("began {}", moment(first.at_ms)))?;
     let mut shown = columns(&[">turn", ">after", ">event", "what"]);
@@ -110,7 +108,7 @@ fn history_table(history: &History) -> Result<(), Failure> {
     table(&shown)
 }
 
-/// An event in words, with moments as people read them.
+/// An event as text, with readable times.
 fn event_words(event: &Event) -> String {
     match &event.kind {
         EventKind::Decision { decision: Decision::TimerCreated { due_ms }, .. } => {
@@ -121,7 +119,7 @@ fn event_words(event: &Event) -> String {
     }
 }
 
-/// Writes histories to standard output, or to a file, which is replaced only once all of them are there.
+/// Writes histories to standard output, or to a file, which is replaced only after all of them are written.
 pub(crate) async fn export(
     client: &Client,
     ids: &[String],
@@ -132,7 +130,7 @@ pub(crate) async fn export(
         return export_to(client, ids, filter, &mut BufWriter::new(std::io::stdout())).await.map(drop);
     };
     let at = |path: &Path, error: std::io::Error| Failure::failed(format!("{}: {error}", path.display()));
-    // Of a device or a pipe there is nothing to replace.
+    // A device or a pipe is written to directly: it cannot be replaced.
     let is_file = std::fs::metadata(path).map_or(true, |found| found.is_file());
     let mut part = path.as_os_str().to_owned();
     part.push(".part");
@@ -147,7 +145,7 @@ pub(crate) async fn export(
     outcome.map(|written| eprintln!("exported {written} instances"))
 }
 
-/// Writes histories, and says of how many instances.
+/// Writes histories and returns the number of instances.
 async fn export_to(
     client: &Client,
     ids: &[String],
@@ -164,7 +162,7 @@ async fn export_to(
         for row in page.rows {
             match client.export(&row.id).await {
                 Ok(instance) => bar.inc(export_one(instance, out)?),
-                // It was deleted since it was listed.
+                // The instance was deleted after it was listed.
                 Err(ClientError::NotFound { .. }) => {}
                 Err(error) => return Err(error.into()),
             }
@@ -179,7 +177,7 @@ async fn export_to(
     Ok(bar.position())
 }
 
-/// Writes an instance as the replay check of the test kit reads it. One of which nothing is recorded yet is left out.
+/// Writes an instance in the format of the test kit's replay check. Instances without a history are left out.
 fn export_one(mut instance: ExportedInstance, out: &mut impl Write) -> Result<u64, Failure> {
     instance.executions.retain(|execution| !execution.turns.is_empty());
     if instance.executions.is_empty() {

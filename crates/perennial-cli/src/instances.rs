@@ -1,4 +1,4 @@
-//! `list`, `show` and `tree`: instances and where they stand.
+//! `list`, `show` and `tree`: instances and their status.
 
 use std::collections::BTreeMap;
 
@@ -65,12 +65,12 @@ pub(crate) async fn list(
     Ok(())
 }
 
-/// A version that is not settled before the first turn is the latest.
+/// The version is not pinned before the first turn; then it is the latest.
 pub(crate) fn version(version: &str) -> &str {
     if version.is_empty() { "latest" } else { version }
 }
 
-/// A row of a list as programs get it.
+/// A row of a list as JSON.
 #[derive(Serialize)]
 struct ListedObject<'a> {
     #[serde(flatten)]
@@ -78,12 +78,12 @@ struct ListedObject<'a> {
     waits_for: &'a [Wait],
 }
 
-/// One instance as programs get it.
+/// One instance as JSON.
 #[derive(Serialize)]
 struct ShownObject<'a> {
     #[serde(flatten)]
     instance: &'a InstanceView,
-    /// Absent if the history is damaged.
+    /// `None` if the history is damaged.
     turns: Option<usize>,
     events: Option<usize>,
     input: Option<&'a Payload>,
@@ -91,20 +91,20 @@ struct ShownObject<'a> {
     error: Option<&'a Payload>,
     reason: Option<&'a str>,
     waits_for: &'a [Wait],
-    /// Activities that were tried more than once, failed or are retried.
+    /// Activities that were retried, failed, or wait for a retry.
     activities: Vec<Tried<'a>>,
     trace: Option<&'a TraceContext>,
-    /// What to do about what blocks it.
+    /// The remedy, if the instance is blocked.
     #[serde(skip_serializing_if = "Option::is_none")]
     remedy: Option<String>,
-    /// Why there is no history to show.
+    /// The reason why the history cannot be decoded.
     #[serde(skip_serializing_if = "Option::is_none")]
     damage: Option<String>,
 }
 
 pub(crate) async fn show(client: &Client, id: &str, as_json: bool) -> Result<(), Failure> {
     let status = client.status(id).await?;
-    // Of an instance that is damaged there is at least the row to show.
+    // A damaged instance is shown with its row only.
     let (history, tasks, damage) = match (client.history(id).await, client.tasks(id).await) {
         (Ok(history), Ok(tasks)) => (history, tasks, None),
         (Err(ClientError::Store { source: damage @ StoreError::CorruptRow(_), .. }), _)
@@ -168,7 +168,7 @@ pub(crate) async fn show(client: &Client, id: &str, as_json: bool) -> Result<(),
     }));
     rows.extend(last_resume(&history).map(|words| ("resumed", words)));
     rows.extend(parent.map(|link| ("parent", link.instance.clone())));
-    // Of a damaged history nobody can say how long it is.
+    // The length of a damaged history is unknown.
     if damage.is_none() {
         let (turns, events) = (many(history.turns.len() as u64, "turn"), many(events as u64, "event"));
         rows.push(("history", format!("{turns}, {events}")));
@@ -181,10 +181,10 @@ pub(crate) async fn show(client: &Client, id: &str, as_json: bool) -> Result<(),
     rows.extend(output.map(|output| ("output", fitting(output.as_json(), 400))));
     rows.extend(error.map(|error| ("error", fitting(error.as_json(), 400))));
     rows.extend(reason.map(|reason| ("reason", reason.clone())));
-    // What blocks it is told below, with its remedy.
-    let is_told =
+    // The reason is printed below, with its remedy.
+    let is_printed =
         |wait: &&Wait| !matches!(wait.reason, WaitReason::Blocked { .. } | WaitReason::Paused { .. });
-    for wait in waits.iter().filter(is_told) {
+    for wait in waits.iter().filter(is_printed) {
         rows.push((if wait.reason.is_state() { "because" } else { "waits for" }, wait.text.clone()));
         rows.extend(wait.remedy.clone().map(|remedy| ("remedy", remedy)));
     }
@@ -211,12 +211,12 @@ pub(crate) async fn show(client: &Client, id: &str, as_json: bool) -> Result<(),
     Ok(())
 }
 
-/// The last time that the instance was resumed, and the pause that it ended. The history has those before.
+/// The most recent resume of the instance, and the pause that it ended. Earlier ones are in the history.
 fn last_resume(history: &History) -> Option<String> {
     let of_turn = |turn: &Turn| {
         turn.jobs().find_map(|(_, job)| match job {
             Job::InstanceResumed { why, paused_ms, paused } => {
-                Some(format!("{}, {why}; it was paused {}, {paused}", moment(turn.at_ms), moment(*paused_ms)))
+                Some(format!("{}, {why}; paused {}, {paused}", moment(turn.at_ms), moment(*paused_ms)))
             }
             _ => None,
         })
@@ -238,7 +238,7 @@ pub(crate) async fn tree(client: &Client, id: &str, as_json: bool) -> Result<(),
     branches(&tree, &waits, "")
 }
 
-/// How many instances of a tree are explained.
+/// The number of instances of a tree whose waits are printed.
 const EXPLAINED: usize = 100;
 
 fn instances(tree: &Tree) -> Vec<InstanceView> {

@@ -1,7 +1,8 @@
-//! The `perennial` command: look at durable executions, reach them, and see them survive.
+//! The `perennial` command: inspects and manages durable executions, and demonstrates that they survive
+//! crashes.
 //!
-//! Payloads that a codec encoded are shown as markers, since the command as it is installed has no codec. A program of two
-//! lines has one:
+//! Payloads that a codec has encoded are shown as markers, since the installed command has no codec. A
+//! program of two lines builds a command with codecs:
 //!
 //! ```no_run
 //! use perennial::codec::{BlobDirectory, Codecs, Offload};
@@ -12,11 +13,12 @@
 //! }
 //! ```
 //!
-//! `arguments` is the command line. A file for each group of commands: `instances` (list, show, tree), `histories` (history,
-//! export), `top`, `doctor`, `verify`, `requests` (start, raise, query, update, skip, activity), `bulk` (cancel, terminate,
-//! retry, pause, resume, delete), `repair` (reset, rerun, orchestrations as a whole), `prune`, `bench` and `demo`; `changes`
-//! brings arguments to those that change something. `output`, `timeline`, `attempts` and `waiting` are how things are shown;
-//! `remedy` is what is said about blocked instances; `exit` what the exit codes mean.
+//! `arguments` is the command line. A file for each group of commands: `instances` (list, show, tree),
+//! `histories` (history, export), `top`, `doctor`, `verify`, `requests` (start, raise, query, update, skip,
+//! activity), `bulk` (cancel, terminate, retry, pause, resume, delete), `repair` (reset, rerun, pausing
+//! orchestrations), `prune`, `bench` and `demo`; `changes` dispatches commands that change something.
+//! `output`, `timeline` and `attempts` format output; `remedy` is the advice for blocked instances; `exit`
+//! has the exit codes.
 
 mod arguments;
 mod attempts;
@@ -47,8 +49,8 @@ use arguments::{Arguments, Command};
 use exit::Failure;
 use store::StoreAt;
 
-/// Runs the command with the arguments of this process, and tells its exit code. Payloads are read and written with these
-/// codecs, which are those of the runtime.
+/// Runs the command with the arguments of this process and returns its exit code. Payloads are decoded and
+/// encoded with these codecs; use the same ones as the runtime.
 pub fn run(codecs: Codecs) -> ExitCode {
     let arguments = match Arguments::try_parse() {
         Ok(arguments) => arguments,
@@ -64,7 +66,7 @@ pub fn run(codecs: Codecs) -> ExitCode {
         tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(Failure::from).and_then(
             |tokio| {
                 let outcome = tokio.block_on(run_command(arguments, codecs));
-                // A read of standard input that nobody waits for must not hold the command up.
+                // A pending read of standard input must not delay the exit.
                 tokio.shutdown_background();
                 outcome
             },

@@ -1,4 +1,4 @@
-//! The `perennial` command. What it does is in the library beside it.
+//! The `perennial` command. The implementation is in the library of this crate.
 
 use std::process::ExitCode;
 

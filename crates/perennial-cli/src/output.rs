@@ -1,4 +1,4 @@
-//! How things are shown: tables for people, one JSON object per line for programs.
+//! Output formats: tables for people, one JSON object per line for programs.
 
 use std::io::{IsTerminal, Write};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -11,7 +11,6 @@ use serde::Serialize;
 
 use crate::exit::Failure;
 
-/// Writes one line to standard output.
 pub(crate) fn line(text: impl AsRef<str>) -> Result<(), Failure> {
     let mut stdout = std::io::stdout().lock();
     stdout.write_all(text.as_ref().as_bytes())?;
@@ -19,12 +18,12 @@ pub(crate) fn line(text: impl AsRef<str>) -> Result<(), Failure> {
     Ok(stdout.flush()?)
 }
 
-/// Writes one object as a line.
+/// Writes one JSON object as a line.
 pub(crate) fn object(value: &impl Serialize) -> Result<(), Failure> {
     line(serde_json::to_string(value).map_err(Failure::failed)?)
 }
 
-/// Writes a table without trailing blanks, which would only get in the way of those who copy it.
+/// Writes a table without trailing blanks, which are in the way when copied.
 pub(crate) fn table(table: &Table) -> Result<(), Failure> {
     let text = table.to_string();
     for row in text.lines() {
@@ -33,7 +32,7 @@ pub(crate) fn table(table: &Table) -> Result<(), Failure> {
     Ok(())
 }
 
-/// A table with these columns. Those whose name begins with `>` are aligned to the right.
+/// Creates a table with these columns. Columns whose name starts with `>` are aligned to the right.
 pub(crate) fn columns(names: &[&str]) -> Table {
     let mut table = Table::new();
     table.load_preset(NOTHING);
@@ -49,7 +48,7 @@ pub(crate) fn columns(names: &[&str]) -> Table {
     table
 }
 
-/// A table of names and values.
+/// Creates a table of names and values.
 pub(crate) fn pairs(rows: impl IntoIterator<Item = (&'static str, String)>) -> Table {
     let mut table = Table::new();
     table.load_preset(NOTHING);
@@ -60,20 +59,20 @@ pub(crate) fn pairs(rows: impl IntoIterator<Item = (&'static str, String)>) -> T
     table
 }
 
-/// Columns two blanks apart, beginning at the edge.
+/// Sets two blanks between columns, and no left margin.
 fn tighten(table: &mut Table) {
     for column in table.column_iter_mut() {
         column.set_padding((0, 2));
     }
 }
 
-/// A moment, in UTC to the millisecond.
+/// A time in UTC, to the millisecond.
 pub(crate) fn moment(at_ms: u64) -> String {
     let known = i64::try_from(at_ms).ok().and_then(|at_ms| Timestamp::from_millisecond(at_ms).ok());
     known.map_or_else(|| format!("{at_ms} ms"), |at| format!("{at:.3}"))
 }
 
-/// How long something took, in the unit that reads best.
+/// A duration in a readable unit.
 pub(crate) fn span(ms: u64) -> String {
     match ms {
         0..1_000 => format!("{ms} ms"),
@@ -84,17 +83,17 @@ pub(crate) fn span(ms: u64) -> String {
     }
 }
 
-/// A number of things: `1 turn`, `2 turns`.
+/// A count with its noun: `1 turn`, `2 turns`.
 pub(crate) fn many(number: u64, thing: &str) -> String {
     format!("{number} {thing}{}", if number == 1 { "" } else { "s" })
 }
 
-/// Whether standard output is a terminal. Whatever is cut to fit one is written in full elsewhere.
+/// Whether standard output is a terminal. Text is cut to fit a terminal, and written in full elsewhere.
 pub(crate) fn is_terminal() -> bool {
     std::io::stdout().is_terminal()
 }
 
-/// At most this many characters of a text on a terminal, on one line; all of it elsewhere.
+/// On a terminal, at most this many characters of a text on one line; elsewhere, all of it.
 pub(crate) fn fitting(text: &str, width: usize) -> String {
     if is_terminal() { short(text, width) } else { short(text, usize::MAX) }
 }
@@ -108,12 +107,12 @@ pub(crate) fn short(text: &str, width: usize) -> String {
     }
 }
 
-/// Now, in milliseconds since 1970.
+/// The current time in milliseconds since 1970.
 pub(crate) fn now_ms() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
 }
 
-/// A bar on standard error for work that may be long. Nothing is drawn where nobody looks.
+/// A progress bar on standard error. Nothing is drawn if that is not a terminal.
 pub(crate) fn progress(total: Option<u64>, what: &'static str) -> ProgressBar {
     let bar = match total {
         Some(total) => ProgressBar::new(total),

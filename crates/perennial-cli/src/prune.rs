@@ -1,4 +1,4 @@
-//! `prune`: instances that ended long ago, and executions that were continued long ago.
+//! `prune`: deletes instances that ended long ago, and executions that were continued long ago.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use crate::bulk::{ask, confirm, report};
 use crate::exit::Failure;
 use crate::output::{line, object, progress};
 
-/// Deletes what has ended, of what a filter shows.
+/// Deletes the instances that have ended and match a filter.
 pub(crate) async fn prune(
     client: &Client,
     filter: Filter,
@@ -37,7 +37,7 @@ pub(crate) async fn prune_executions(
     as_json: bool,
 ) -> Result<(), Failure> {
     let Some(older_than) = older_than else {
-        return Err(Failure::usage("how old? Say --older-than, such as 7d"));
+        return Err(Failure::usage("--executions needs --older-than, such as 7d"));
     };
     ask("delete the executions of all instances that were continued as new long enough ago", is_confirmed)?;
     let bar = progress(None, "rows deleted");

@@ -1,52 +1,53 @@
-//! What to do about a blocked instance.
+//! Advice for blocked instances.
 
 use perennial::ErrorCode;
 use perennial::client::{Blocked, Skippable};
 
-/// What to do about the instance with an id and an orchestration, by what blocks it.
+/// The advice for an instance, by the reason why it is blocked.
 pub(crate) fn remedy(id: &str, orchestration: &str, blocked: &Blocked) -> String {
     match blocked.pause.as_deref() {
         Some(pause) if pause.orchestration => {
             return format!(
-                "it is paused with its orchestration; `perennial resume --orchestration {}` lets all instances go on",
+                "its orchestration is paused; resume all its instances with `perennial resume --orchestration {}`",
                 quoted(orchestration)
             );
         }
-        Some(_) => return format!("it is paused; `perennial resume {}` lets it go on", quoted(id)),
+        Some(_) => return format!("it is paused; resume it with `perennial resume {}`", quoted(id)),
         None => {}
     }
     match (blocked.code.parse().ok(), blocked.skippable()) {
         (_, Some(Skippable::Event(event))) => format!(
-            "let the type read what was sent, and start the program again; or go on without that event: `perennial skip \
-             {} {event}`; or `perennial cancel` the instance, which ends it 30 s later",
+            "make the type accept the event, and restart the program; or continue without the event: `perennial skip \
+             {} {event}`; or `perennial cancel` the instance, which ends after 30 s",
             quoted(id)
         ),
         (Some(ErrorCode::UnreadableMessage), Some(Skippable::Message(number))) => format!(
-            "check that the program is as new as those who send to it; if nobody can read the message, go on without it: \
+            "check that the program is at least as new as the senders; if no program can read the message, continue without it: \
              `perennial skip {} --message {number}`, or `perennial terminate` the instance",
             quoted(id)
         ),
         (Some(ErrorCode::PayloadMismatch), Some(Skippable::Message(number))) => format!(
-            "let the type read the result that came with a token, and start the program again; or go on waiting for another: \
+            "make the type accept the result that was sent with a token, and restart the program; or wait for another result: \
              `perennial skip {} --message {number}`",
             quoted(id)
         ),
         (Some(ErrorCode::PayloadMismatch), None) => {
-            "let the type read what is recorded, and start the program again; or `perennial terminate` the instance"
+            "make the type accept the recorded value, and restart the program; or `perennial terminate` the instance"
                 .to_owned()
         }
         (code, None | Some(Skippable::Message(_))) => by_code(code).to_owned(),
     }
 }
 
-/// An id as a shell takes it.
+/// Quotes an id for a shell.
 pub(crate) fn quoted(id: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_.:/@".contains(c);
     if id.chars().all(is_plain) { id.to_owned() } else { format!("'{}'", id.replace('\'', r"'\''")) }
 }
 
-/// The advice for codes that this version of the command has no better one for.
-const UNKNOWN: &str = "`perennial show` has the whole report; when it is fixed, `perennial retry` it";
+/// The advice for codes that this version does not know.
+const UNKNOWN: &str =
+    "`perennial show` has the full report; once the cause is fixed, `perennial retry` the instance";
 
 fn by_code(code: Option<ErrorCode>) -> &'static str {
     let Some(code) = code else {
@@ -58,28 +59,26 @@ fn by_code(code: Option<ErrorCode>) -> &'static str {
              --force` it"
         }
         ErrorCode::CorruptRow => {
-            "rows of it are damaged, and `perennial verify` names them; keep a copy of the store, then `perennial delete \
+            "some of its rows are damaged, see `perennial verify`; keep a copy of the store, then `perennial delete \
              --force` it, by its key if its id is damaged"
         }
         ErrorCode::NewerEngine => "check that this store is served by the newest program that wrote to it",
         ErrorCode::PayloadUndecodable => {
-            "give the program the codec, key or blob that the reason names, and start it again, or `perennial retry` it; if \
-             that is lost, `perennial terminate` it"
+            "give the program the codec, key or blob that the reason names, and restart it, or `perennial retry` it; if \
+             it is lost, `perennial terminate` the instance"
         }
         ErrorCode::PayloadUnencodable => {
-            "see to what the codec needs; it is tried again by itself, or at once with `perennial retry`"
+            "provide what the codec needs; the instance is retried automatically, or at once with `perennial retry`"
         }
-        ErrorCode::Panic => "fix the panic, start the program again, and `perennial retry` it",
-        ErrorCode::NonDurableAwait => {
-            "await only what the context gives; move other waiting into an activity"
-        }
+        ErrorCode::Panic => "fix the panic, restart the program, and `perennial retry` the instance",
+        ErrorCode::NonDurableAwait => "await only futures of the context; move other waits into an activity",
         ErrorCode::Nondeterminism => {
-            "`perennial show` tells where code and record differ; gate the change with patched()"
+            "`perennial show` names the difference between code and history; gate the change with patched()"
         }
-        ErrorCode::Limit => "continue as new earlier, or keep payloads elsewhere and pass references",
+        ErrorCode::Limit => "continue as new earlier, or store large payloads elsewhere and pass references",
         ErrorCode::Deadline => "move the long computation into an activity",
-        ErrorCode::MissingCode => "register that orchestration and version, and start the program again",
-        ErrorCode::TakesProcessDown => "fix what ends the process, then `perennial retry` it",
+        ErrorCode::MissingCode => "register that orchestration and version, and restart the program",
+        ErrorCode::TakesProcessDown => "fix the cause of the crash, then `perennial retry` the instance",
         _ => UNKNOWN,
     }
 }

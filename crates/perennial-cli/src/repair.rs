@@ -1,4 +1,4 @@
-//! Commands that repair instances: pausing and resuming, resetting, running again.
+//! Commands that repair instances: pause, resume, reset, rerun.
 
 use perennial::client::{ResetReport, Resetting};
 use perennial::{Action, Client, Why};
@@ -17,13 +17,13 @@ pub(crate) async fn pause(client: &Client, pausing: Pausing, as_json: bool) -> R
         return act(client, &verb, which, as_json).await;
     };
     only_orchestration(which)?;
-    let told = client.pause_orchestration(name, why).await?;
+    let notified = client.pause_orchestration(name, why).await?;
     if as_json {
-        return object(&json!({"orchestration": name, "outcome": "paused", "instances": told.done}));
+        return object(&json!({"orchestration": name, "outcome": "paused", "instances": notified.done}));
     }
     line(format!(
-        "{name}: paused; {} told, and every runtime hears of it when it renews its lease",
-        many(told.done, "instance")
+        "{name}: paused; {} notified, and every runtime learns of it when it renews its lease",
+        many(notified.done, "instance")
     ))
 }
 
@@ -65,16 +65,16 @@ pub(crate) async fn reset(
     }
     let ResetReport { execution, turn, .. } = report;
     if report.already_made {
-        return line(format!("{id}: was reset to turn {turn} before; it is execution {execution}"));
+        return line(format!("{id}: already reset to turn {turn}, as execution {execution}"));
     }
-    line(format!("{id}: reset to turn {turn}; it goes on as execution {execution}"))?;
+    line(format!("{id}: reset to turn {turn}; it continues as execution {execution}"))?;
     let counts = [
-        ("left behind", many(report.left_turns, "turn")),
+        ("dropped", many(report.left_turns, "turn")),
         ("delivered again", many(report.messages, "message")),
         ("kept", many(report.results, "result")),
-        ("run again", format!("{} activities", report.activities)),
-        ("go on", format!("{} children", report.children_kept)),
-        ("started again", format!("{} children", report.children_started)),
+        ("rerun", format!("{} activities", report.activities)),
+        ("continued", format!("{} children", report.children_kept)),
+        ("restarted", format!("{} children", report.children_started)),
         ("cancelled", format!("{} children", report.children_cancelled)),
     ];
     for (what, count) in counts.into_iter().filter(|(_, count)| !count.starts_with("0 ")) {

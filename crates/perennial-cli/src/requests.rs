@@ -1,4 +1,4 @@
-//! Commands that ask something of one instance: start, raise, query, update, skip, activity.
+//! Commands on one instance: start, raise, query, update, skip, activity.
 
 use std::io::Read;
 use std::time::Duration;
@@ -11,10 +11,9 @@ use crate::arguments::{Attempt, Input, payload};
 use crate::exit::Failure;
 use crate::output::{line, object};
 
-/// How often somebody who waits is told what is in the way.
+/// The interval between looks at an instance whose end is awaited.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
-/// What goes with a request.
 pub(crate) fn read_input(input: &Input) -> Result<Payload, Failure> {
     match (&input.input, &input.input_file) {
         (text, None) => text_input(text.as_deref()),
@@ -26,13 +25,13 @@ pub(crate) fn read_input(input: &Input) -> Result<Payload, Failure> {
                 _ => std::fs::File::open(path).and_then(|mut file| file.read_to_string(&mut text)),
             };
             read.map_err(|error| Failure::usage(format!("{}: {error}", path.display())))?;
-            let not_json = |error| Failure::usage(format!("{}: this is not JSON: {error}", path.display()));
+            let not_json = |error| Failure::usage(format!("{}: invalid JSON: {error}", path.display()));
             Payload::from_json(text.trim()).map_err(not_json)
         }
     }
 }
 
-/// An input that is given as text.
+/// Parses an input given as text.
 pub(crate) fn text_input(text: Option<&str>) -> Result<Payload, Failure> {
     let Some(text) = text else { return Ok(Payload::null()) };
     payload(text).map_err(|problem| Failure::usage(format!("the input: {problem}")))
@@ -53,44 +52,44 @@ pub(crate) async fn start(
     }
     let output = tokio::select! {
         output = client.result(id) => output?,
-        failure = tell_why_it_takes_so_long(client, id, as_json) => return Err(failure),
+        failure = report_obstacles(client, id, as_json) => return Err(failure),
     };
     if as_json { object(&json!({"id": id, "output": output})) } else { line(output.to_text()) }
 }
 
-/// Says on standard error, once, what keeps an instance from its end: trouble that waits for a cure, or that nobody takes
-/// it. Ends only if there is nothing to look at any more.
-async fn tell_why_it_takes_so_long(client: &Client, id: &str, as_json: bool) -> Failure {
-    let mut told = String::new();
+/// Prints once, to standard error, why an awaited instance makes no progress: it is blocked, or no runtime
+/// has taken it. Returns only if the instance can no longer be read.
+async fn report_obstacles(client: &Client, id: &str, as_json: bool) -> Failure {
+    let mut printed = String::new();
     loop {
         tokio::time::sleep(LOOK_EVERY).await;
         let why = match client.status(id).await {
             Ok(InstanceView { blocked: Some(blocked), .. }) => {
-                format!("{id} is blocked, and goes on once that is cured: {}", blocked.reason)
+                format!("{id} is blocked until the cause is fixed: {}", blocked.reason)
             }
             Ok(InstanceView { status: Status::Pending, .. }) => {
-                format!("{id} has not begun: its time has not come, or no runtime runs on this store")
+                format!("{id} has not started: it is delayed, or no runtime runs on this store")
             }
             Ok(_) => continue,
             Err(error) => return error.into(),
         };
-        if why != told {
+        if why != printed {
             if as_json {
                 eprintln!("{}", json!({"waiting": {"id": id, "message": why}}))
             } else {
                 eprintln!("{why}")
             }
-            told = why;
+            printed = why;
         }
     }
 }
 
-/// Says what was done to an instance.
+/// Prints the result of an action on an instance.
 pub(crate) fn done(as_json: bool, id: &str, what: &str) -> Result<(), Failure> {
     if as_json { object(&json!({"id": id, "outcome": what})) } else { line(format!("{id}: {what}")) }
 }
 
-/// Raises an event, once if it has a key.
+/// Raises an event; with a key, at most once.
 pub(crate) async fn raise(
     client: &Client,
     id: &str,
@@ -107,7 +106,6 @@ pub(crate) async fn raise(
     done(as_json, id, "raised")
 }
 
-/// Lets an instance go on without an event, or without a message.
 pub(crate) async fn skip(
     client: &Client,
     id: &str,
@@ -126,7 +124,7 @@ pub(crate) async fn skip(
     Ok(())
 }
 
-/// Says what came of an attempt, to the activity that handed out its token.
+/// Makes a call with a completion token.
 pub(crate) async fn complete(client: &Client, attempt: Attempt, as_json: bool) -> Result<(), Failure> {
     let outcome = match attempt {
         Attempt::Complete { token, result } => {
@@ -137,10 +135,9 @@ pub(crate) async fn complete(client: &Client, attempt: Attempt, as_json: bool) -
             client.heartbeat_activity(&token, details).await.map(|()| "under way")
         }
     };
-    said(as_json, outcome?)
+    print_outcome(as_json, outcome?)
 }
 
-/// Says which event or message is skipped.
 fn skipped(as_json: bool, id: &str, kind: &str, number: u64) -> Result<(), Failure> {
     let what = "skip requested";
     if as_json {
@@ -150,12 +147,12 @@ fn skipped(as_json: bool, id: &str, kind: &str, number: u64) -> Result<(), Failu
     }
 }
 
-/// Prints what came of something that was said about an attempt.
-fn said(as_json: bool, outcome: &str) -> Result<(), Failure> {
+/// Prints the result of a call with a completion token.
+fn print_outcome(as_json: bool, outcome: &str) -> Result<(), Failure> {
     if as_json { object(&json!({"outcome": outcome})) } else { line(outcome) }
 }
 
-/// Prints what an instance answered.
+/// Prints the answer of an instance.
 pub(crate) fn answer(as_json: bool, id: &str, answer: &Payload) -> Result<(), Failure> {
     if as_json { object(&json!({"id": id, "answer": answer})) } else { line(answer.to_text()) }
 }

@@ -1,4 +1,4 @@
-//! Opening the store that a command is about.
+//! Opens the store of a command.
 
 use std::path::Path;
 use std::time::Duration;
@@ -12,24 +12,27 @@ use crate::arguments::Filters;
 use crate::exit::{ExitKind, Failure};
 use crate::output::now_ms;
 
-/// The store that a command is about, and the codecs of its payloads.
+/// The URL of a store, and the codecs of its payloads.
 pub(crate) struct StoreAt {
     pub(crate) url: Option<String>,
     pub(crate) codecs: Codecs,
 }
 
-/// A store as it looks from outside.
+/// A store that is inspected but not opened.
 pub(crate) struct Seen<'a> {
     pub(crate) url: &'a str,
-    /// What there is to see, if it is a file.
+    /// `None` if the store is not a file.
     pub(crate) inspection: Option<Inspection>,
 }
 
 impl StoreAt {
-    /// Looks at the store from outside. A file that is missing is not made: it would be an empty store, and a surprise.
+    /// Inspects the store without opening it. A missing file is not created: an empty store would be a
+    /// surprise.
     pub(crate) fn look(&self) -> Result<Seen<'_>, Failure> {
         let Some(url) = self.url.as_deref() else {
-            return Err(Failure::usage("which store? Say --store sqlite:PATH, or set PERENNIAL_STORE"));
+            return Err(Failure::usage(
+                "no store is given; pass --store sqlite:PATH, or set PERENNIAL_STORE",
+            ));
         };
         if let Some((_, options)) = url.split_once('?') {
             return Err(StartError::UrlOptions { url: url.to_owned(), options: options.to_owned() }.into());
@@ -39,38 +42,37 @@ impl StoreAt {
             return Ok(Seen { url, inspection: None });
         };
         if !Path::new(path).exists() {
-            let message = ErrorCode::NoStore.message(format_args!(
-                "there is none at {path}; a runtime makes it when it is first started"
-            ));
+            let message = ErrorCode::NoStore
+                .message(format_args!("{path} does not exist; a runtime creates it at its first start"));
             return Err(Failure::new(ExitKind::Unavailable, message));
         }
         let inspection = inspect(Path::new(path), now_ms()).map_err(perennial::Error::from)?;
         Ok(Seen { url, inspection: Some(inspection) })
     }
 
-    /// Opens the store to look and to send. One that would have to be changed for that is left to a runtime.
+    /// Opens the store to read and to send messages. A store that needs a migration is left to a runtime.
     pub(crate) fn open(&self) -> Result<Client, Failure> {
         Ok(Client::open_with_codecs(self.usable_url()?, self.codecs.clone())?)
     }
 
-    /// Opens the store for a look that is over soon. Nothing is written, and the file needs no write permission.
+    /// Opens the store for a short read. Nothing is written, and the file needs no write permission.
     pub(crate) fn open_to_look(&self) -> Result<Client, Failure> {
         Ok(Client::open_read_only(self.usable_url()?, self.codecs.clone())?)
     }
 
-    /// The URL of a store that has the tables which this command knows.
+    /// The URL, if the store has the schema that this command supports.
     fn usable_url(&self) -> Result<&str, Failure> {
         let Seen { url, inspection } = self.look()?;
         match inspection {
             Some(Inspection { schema: 0, .. }) => {
                 let message =
-                    format!("{url} is an empty file; a runtime makes it a store when it is first started");
+                    format!("{url} is an empty file; a runtime creates the store at its first start");
                 Err(Failure::new(ExitKind::Unavailable, message))
             }
             Some(Inspection { schema, known_schema, .. }) if schema < known_schema => {
                 let message = format!(
-                    "the schema of {url} has version {schema}, and this command needs {known_schema}; start the program \
-                     with the newer Perennial, which migrates it, or use the command of the older one"
+                    "the schema of {url} has version {schema}, but this command supports {known_schema}; start the program built \
+                     with the newer Perennial, which migrates it, or use the older command"
                 );
                 Err(Failure::new(ExitKind::Unavailable, message))
             }
@@ -79,7 +81,7 @@ impl StoreAt {
     }
 }
 
-/// What a list is filtered by. The parent is named by its id, and found here.
+/// Builds the filter of a list. Looks up the key of the parent by its id.
 pub(crate) async fn filter(client: &Client, filters: &Filters) -> Result<Filter, Failure> {
     let mut filter = filters.terms.clone().unwrap_or_default().statuses(filters.status.iter().copied());
     if let Some(name) = &filters.name {
@@ -109,7 +111,7 @@ pub(crate) async fn filter(client: &Client, filters: &Filters) -> Result<Filter,
     Ok(filter.conditions(filters.conditions.iter().cloned()))
 }
 
-/// Of what a filter shows, what has ended, at least so long ago by the store's clock.
+/// Restricts a filter to instances that ended at least so long ago, by the store's clock.
 pub(crate) async fn ended(
     client: &Client,
     filter: Filter,
@@ -117,7 +119,7 @@ pub(crate) async fn ended(
 ) -> Result<Filter, Failure> {
     if let Some(status) = filter.criteria().statuses.iter().find(|status| !status.is_final()) {
         let message = format!(
-            "what is {} has not ended, and is not pruned; see `perennial delete --force`",
+            "{} instances have not ended and cannot be pruned; see `perennial delete --force`",
             status.name()
         );
         return Err(Failure::usage(message));

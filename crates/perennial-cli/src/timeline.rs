@@ -1,4 +1,4 @@
-//! A history drawn in text: one line per operation, a bar from when it was scheduled to when its answer was recorded.
+//! Draws a history as text: one line per operation, with a bar from its schedule to its recorded outcome.
 
 use std::collections::BTreeMap;
 
@@ -7,31 +7,30 @@ use perennial::history::{Ending, EventId, History};
 
 use crate::output::{many, short, span};
 
-/// How many columns the bars have.
+/// The number of columns of the bars.
 const WIDTH: usize = 48;
-/// How many characters an operation's name has.
+/// The number of columns of an operation's name.
 const LABEL: usize = 26;
 
-/// Something that took time.
 struct Bar {
     event: EventId,
     label: String,
     from_ms: u64,
-    /// When it was answered or given up; open if it was not.
+    /// The time of its outcome or cancellation; `None` while it is open.
     to_ms: Option<u64>,
     note: String,
 }
 
-/// Moments that did not come from the history, such as the deaths of a process.
+/// Times from outside the history, such as crashes of a process.
 pub(crate) struct Marks<'a> {
     pub(crate) label: &'a str,
     pub(crate) at_ms: &'a [u64],
 }
 
-/// Draws a history. `now_ms` is where open bars end.
+/// Draws a history. Open bars end at `now_ms`.
 pub(crate) fn draw(id: &str, history: &History, now_ms: u64, marks: Option<Marks<'_>>) -> Vec<String> {
     let (Some(first), Some(last)) = (history.turns.first(), history.turns.last()) else {
-        return vec![format!("{id}: nothing is recorded yet")];
+        return vec![format!("{id}: no history yet")];
     };
     let from_ms = first.at_ms;
     let to_ms = if history.ending().is_some() { last.at_ms } else { now_ms.max(last.at_ms) };
@@ -132,7 +131,7 @@ fn bars(history: &History) -> Vec<Bar> {
                         match kept.get_mut(name).filter(|count| **count > 0) {
                             Some(count) => {
                                 *count -= 1;
-                                answer(&mut bars, id, "the event was there".to_owned());
+                                answer(&mut bars, id, "the event had already arrived".to_owned());
                             }
                             None => waits.entry(name.clone()).or_default().push(id),
                         }
@@ -141,12 +140,12 @@ fn bars(history: &History) -> Vec<Bar> {
                         for waiting in waits.values_mut() {
                             waiting.retain(|wait| wait != source_event_id);
                         }
-                        answer(&mut bars, *source_event_id, "given up".to_owned());
+                        answer(&mut bars, *source_event_id, "cancelled".to_owned());
                     }
                     Decision::ActivityCancelRequested { source_event_id }
                     | Decision::TimerCancelled { source_event_id }
                     | Decision::SubOrchestrationCancelRequested { source_event_id } => {
-                        answer(&mut bars, *source_event_id, "given up".to_owned());
+                        answer(&mut bars, *source_event_id, "cancelled".to_owned());
                     }
                     Decision::UpdateCompleted { source_event_id, result } => {
                         let note = if result.is_ok() { "" } else { "failed" };
@@ -165,7 +164,7 @@ fn bars(history: &History) -> Vec<Bar> {
                     | Job::SubOrchestrationCompleted { source_event_id, .. } => {
                         answer(&mut bars, *source_event_id, String::new());
                     }
-                    // What was sent has no bar of its own, and the bar of a child tells of its end.
+                    // Sent messages have no bar, and the bar of a child shows its end.
                     Job::SubOrchestrationStarted { .. } | Job::DeliveryReported { .. } => {}
                     Job::SubOrchestrationFailed { source_event_id, .. } => {
                         answer(&mut bars, *source_event_id, "failed".to_owned());
@@ -215,7 +214,7 @@ fn attempts_note(outcome: &str, attempts: u32) -> String {
     }
 }
 
-/// An activity by its name, and by its id if the code gave it one.
+/// The name of an activity, and its id if the code set one.
 fn activity_label(name: &str, id: Option<&str>) -> String {
     id.map_or_else(|| format!("activity {name}"), |id| format!("activity {name} {id}"))
 }
@@ -247,7 +246,7 @@ mod tests {
         assert_eq!(super::activity_label("charge", Some("invoice-7")), "activity charge invoice-7");
     }
 
-    /// Turns at their times, with events numbered through.
+    /// Turns at the given times, with consecutive event numbers.
     fn history(turns: Vec<(u64, Vec<EventKind>)>) -> History {
         let mut ids = (1..).map(EventId);
         let turns = (1..).zip(turns).map(|(number, (at_ms, kinds))| {
@@ -315,9 +314,9 @@ mod tests {
         order-1  order 1.0.0  completed, 4 turns in 4.00 s
                                         0                                         4.00 s
            2  activity charge           ├──────────┤                                        1.00 s  3 attempts
-           3  timer 1 min 0 s           ├──────────────────────┤                            2.00 s  given up
+           3  timer 1 min 0 s           ├──────────────────────┤                            2.00 s  cancelled
            4  wait approved             ├──────────────────────┤                            2.00 s
-           7  wait early                           │                                          0 ms  the event was there
+           7  wait early                           │                                          0 ms  the event had already arrived
            8  activity pack                        ├───────────┤                            1.00 s  failed
           12  activity ship                                    ├───────────────────────┤    2.00 s  left open
               kill -9                                    ✗
@@ -330,12 +329,12 @@ mod tests {
         order-1  order 1.0.0  open, 3 turns in 10.00 s
                                         0                                        10.00 s
            2  activity charge           ├───┤                                               1.00 s  3 attempts
-           3  timer 1 min 0 s           ├────────┤                                          2.00 s  given up
+           3  timer 1 min 0 s           ├────────┤                                          2.00 s  cancelled
            4  wait approved             ├────────┤                                          2.00 s
-           7  wait early                    │                                                 0 ms  the event was there
+           7  wait early                    │                                                 0 ms  the event had already arrived
            8  activity pack                 ├────┤                                          1.00 s  failed
           12  activity ship                      ├─────────────────────────────────────…      open
         ");
-        assert_eq!(draw("x", &History::default(), 0, None), ["x: nothing is recorded yet"]);
+        assert_eq!(draw("x", &History::default(), 0, None), ["x: no history yet"]);
     }
 }

@@ -1,4 +1,4 @@
-//! Live counts.
+//! `perennial top`: live counts.
 
 use std::io::IsTerminal;
 use std::time::{Duration, Instant};
@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 use crate::exit::Failure;
 use crate::output::{line, now_ms, object, pairs, span, table};
 
-/// Clears a terminal and goes to its upper left.
+/// Clears a terminal and moves the cursor to the upper left.
 const CLEAR: &str = "\x1b[2J\x1b[H";
 
 pub(crate) fn count(count: Count) -> String {
@@ -44,14 +44,14 @@ pub(crate) fn stats_object(stats: &StoreStats) -> Value {
     })
 }
 
-/// Shows counts until it is interrupted.
+/// Prints counts until it is interrupted.
 pub(crate) async fn top(client: &Client, every: Duration, once: bool, as_json: bool) -> Result<(), Failure> {
     let every = every.max(Duration::from_millis(100));
     let mut before: Option<(Instant, u64)> = None;
     loop {
         let stats = client.stats().await?;
         let ended: Count = of_status(&stats, Status::Completed);
-        // Counts are exact up to a bound, and say nothing about rates beyond it.
+        // Counts are exact up to a bound; beyond it, no rate can be computed.
         let rate = before.filter(|_| !ended.more).map(|(at, completed)| {
             ended.rows.saturating_sub(completed) as f64 / at.elapsed().as_secs_f64().max(0.001)
         });
@@ -78,7 +78,7 @@ pub(crate) async fn top(client: &Client, every: Duration, once: bool, as_json: b
                         count(stats.tasks_waiting)
                     ),
                 ),
-                ("questions", count(stats.requests)),
+                ("requests", count(stats.requests)),
                 ("lag", span(stats.lag_ms)),
             ]);
             rows.extend(rate.map(|rate| ("completed/s", format!("{rate:.0}"))));

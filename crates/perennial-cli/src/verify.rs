@@ -1,4 +1,4 @@
-//! `perennial verify`: reads a whole store and names what is damaged.
+//! `perennial verify`: reads a whole store and reports damage.
 
 use perennial::Client;
 use perennial::client::Damage;
@@ -58,7 +58,7 @@ pub(crate) async fn run(client: &Client, as_json: bool) -> Result<(), Failure> {
     if report.damaged == 0 { Ok(()) } else { Err(Failure::Silent(ExitKind::Failed)) }
 }
 
-/// What to do about something that is damaged.
+/// The advice for a damaged row.
 fn remedy_for(damage: &Damage) -> String {
     let name = match (damage.id.as_str(), damage.key) {
         ("", Some(key)) => key.to_string(),
@@ -71,13 +71,12 @@ fn remedy_for(damage: &Damage) -> String {
                 .to_owned()
         }
         "request" | "reply" => {
-            "whoever asked gets no answer and may ask again; the row is swept after its deadline".to_owned()
+            "the caller gets no answer and can send the request again; the row is deleted after its deadline"
+                .to_owned()
         }
-        _ if name.is_empty() => {
-            "no instance runs otherwise because of it; keep a copy of the store".to_owned()
-        }
+        _ if name.is_empty() => "it does not affect any instance; keep a copy of the store".to_owned(),
         "message" => format!(
-            "keep a copy of the store; if a newer program sent it, run that one; else `perennial delete --force {name}`"
+            "keep a copy of the store; if a newer program sent it, run that program; otherwise `perennial delete --force {name}`"
         ),
         "task" => format!("keep a copy of the store; restore a backup, or `perennial terminate {name}`"),
         _ => format!("keep a copy of the store; restore a backup, or `perennial delete --force {name}`"),

@@ -1,7 +1,7 @@
-//! What a program has seen so far, in one number.
+//! A digest of everything that a program has seen so far.
 //!
-//! Every result is folded in, in order, and whatever a program does next is computed from it. So a result that is
-//! delivered wrongly, twice, late or to the wrong unit changes inputs and the output from there on.
+//! Every result is folded in, in order, and the next steps of the program are computed from it. So a result
+//! that is delivered wrongly, twice, late or to the wrong unit changes all later inputs and the output.
 
 use std::fmt;
 
@@ -9,13 +9,13 @@ use serde::{Deserialize, Serialize};
 
 use crate::rng::mix;
 
-/// A running digest of everything that a unit of a program was told.
+/// A running digest of all results that a unit of a program has received.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Accumulator(u64);
 
 impl Accumulator {
-    /// Takes a text in: FNV-1a over it, then spread, so that single bits are good to branch on.
+    /// Folds in a text: FNV-1a, then mixed so that single bits are suitable for branching.
     pub fn fold(&mut self, text: &str) {
         let mut hash = self.0 ^ 0xcbf2_9ce4_8422_2325;
         for byte in text.bytes() {
@@ -24,7 +24,7 @@ impl Accumulator {
         self.0 = mix(hash);
     }
 
-    /// What the part number `index` begins with.
+    /// The initial value of part number `index`.
     #[must_use]
     pub fn fork(mut self, index: usize) -> Accumulator {
         self.fold(&format!("part {index}"));
@@ -37,7 +37,7 @@ impl Accumulator {
     }
 }
 
-/// Sixteen hexadecimal digits.
+/// Formats as sixteen hexadecimal digits.
 impl fmt::Display for Accumulator {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:016x}", self.0)

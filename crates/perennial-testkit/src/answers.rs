@@ -1,4 +1,4 @@
-//! What a world says to a program: answers to what is open, and what is out of place.
+//! Jobs that a world sends to a program: outcomes of open operations, and stale or misplaced jobs.
 
 use perennial_core::{
     ActivityError, ChildError, Decision, Delivery, EventId, Job, Ledger, Payload, TimeoutKind, Turn,
@@ -6,18 +6,17 @@ use perennial_core::{
 
 use crate::Rng;
 
-/// Answers to one execution, and what was said or became pointless before.
+/// Outcomes for one execution, with the jobs that are stale by now.
 #[derive(Default)]
 pub(crate) struct Answers {
-    /// Jobs that were recorded, and answers to what was cancelled: saying them now is stale.
-    said: Vec<Job>,
+    /// Recorded jobs, and outcomes of cancelled operations: sent now, they are stale.
+    stale: Vec<Job>,
 }
 
 impl Answers {
-    /// Takes note of a turn.
     pub(crate) fn note(&mut self, turn: &Turn) {
         let repeatable = |job: &Job| job.source_event_id().is_some() || job.key().is_some();
-        self.said.extend(turn.jobs().map(|(_, job)| job.clone()).filter(repeatable));
+        self.stale.extend(turn.jobs().map(|(_, job)| job.clone()).filter(repeatable));
         let late = turn.decisions().filter_map(|(_, _, decision)| match decision {
             Decision::ActivityCancelRequested { source_event_id } => Some(Job::ActivityCompleted {
                 source_event_id: *source_event_id,
@@ -30,10 +29,10 @@ impl Answers {
             }
             _ => None,
         });
-        self.said.extend(late);
+        self.stale.extend(late);
     }
 
-    /// Answers to some of what is open, up to a portion, in any order.
+    /// Outcomes of some open operations, up to a portion, in any order.
     pub(crate) fn some(&self, rng: &mut Rng, ledger: &Ledger, portion: usize) -> Vec<Job> {
         let mut open: Vec<_> = ledger.open().collect();
         rng.shuffle(&mut open);
@@ -42,14 +41,14 @@ impl Answers {
         answered.map(|(id, decision)| answer(rng, id, decision)).collect()
     }
 
-    /// Something that must leave no trace: said before, of the wrong kind, or about nothing.
+    /// A job that must have no effect: stale, of the wrong kind, or without a target.
     pub(crate) fn out_of_place(&self, rng: &mut Rng, ledger: &Ledger, jobs: &[Job]) -> Option<Job> {
         let open: Vec<_> = ledger.open().collect();
         match rng.below(5) {
             0 if !jobs.is_empty() => {
                 Some(rng.pick(jobs).clone()).filter(|job| job.source_event_id().is_some())
             }
-            1 | 2 if !self.said.is_empty() => Some(rng.pick(&self.said).clone()),
+            1 | 2 if !self.stale.is_empty() => Some(rng.pick(&self.stale).clone()),
             3 if !open.is_empty() => Some(wrong_kind(*rng.pick(&open))),
             _ => Some(Job::TimerFired { source_event_id: EventId(ledger.events() + 1_000) }),
         }
@@ -110,7 +109,7 @@ fn wrong_kind((source_event_id, open): (EventId, &Decision)) -> Job {
     }
 }
 
-/// An event, sometimes with a key of its own.
+/// An event, sometimes with an idempotency key.
 pub(crate) fn event(rng: &mut Rng, name: &str) -> Job {
     Job::ExternalEvent {
         name: name.to_owned(),
@@ -120,7 +119,7 @@ pub(crate) fn event(rng: &mut Rng, name: &str) -> Job {
     }
 }
 
-/// A payload of any shape. Some are written as no encoder of ours would write them.
+/// A payload of any shape. Some have a format that our encoder would not produce.
 pub(crate) fn payload(rng: &mut Rng) -> Payload {
     let number = rng.draw();
     let small = number % 100;
@@ -147,7 +146,7 @@ fn activity_failure(rng: &mut Rng) -> ActivityError {
 }
 
 fn child_failure(rng: &mut Rng) -> ChildError {
-    let reason = "so it went".to_owned();
+    let reason = "the test cancelled it".to_owned();
     match rng.below(5) {
         0 => ChildError::Cancelled { reason, output: rng.percent(50).then(|| payload(rng)) },
         1 => ChildError::Terminated { reason },

@@ -1,7 +1,8 @@
-//! Beginning what a program waits for.
+//! Starts the operations that a program waits for.
 //!
-//! Everything is begun when it is reached, in order, and only then waited for. What was begun keeps its own type where
-//! a select looks at it, so that results which are there already are told apart by their events.
+//! Every operation is started when it is reached, in order, and only then awaited. Started operations keep
+//! their own types where a select polls them, so that results which are available already are distinguished
+//! by their events.
 
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
@@ -17,7 +18,7 @@ use crate::Accumulator;
 use crate::interpret::Interpreter;
 use crate::program::{ActivityInput, Awaitable, PROGRAM, PROGRAM_VERSION, Program, TAG};
 
-/// What something came to, as text.
+/// The outcome of an operation as text.
 pub(crate) type Outcome = Result<String, String>;
 
 /// The text of an outcome, for the accumulator.
@@ -25,7 +26,7 @@ pub(crate) fn text(outcome: Outcome) -> String {
     outcome.unwrap_or_else(|failure| format!("failed: {failure}"))
 }
 
-/// Something that was begun.
+/// A started operation.
 pub(crate) enum Pending {
     Activity(ActivityFuture),
     Timer(TimerFuture),
@@ -34,7 +35,7 @@ pub(crate) enum Pending {
     Spawned(UnitHandle<Accumulator>),
     Shielded(Shield<Accumulator>),
     Combined(Pin<Box<dyn Future<Output = Outcome> + Send>>),
-    /// It was polled and returned; empty once that is taken.
+    /// It was polled and has returned; `None` once the outcome is taken.
     Returned(Option<Outcome>),
 }
 
@@ -43,7 +44,6 @@ impl Pending {
         Pending::Combined(Box::pin(future))
     }
 
-    /// Lets go of it.
     pub(crate) fn detach(self) {
         match self {
             Pending::Spawned(handle) => handle.detach(),
@@ -51,7 +51,7 @@ impl Pending {
         }
     }
 
-    /// Asks it to stop, if that can be waited for.
+    /// Cancels it, if its end can still be awaited.
     fn stop(&mut self) {
         match self {
             Pending::Activity(future) => future.cancel(),
@@ -60,7 +60,7 @@ impl Pending {
         }
     }
 
-    /// Polls it once, so that the running unit is the one that waits for it, and keeps what it returned.
+    /// Polls it once, so that the running unit is the one that waits for it, and keeps its outcome.
     pub(crate) async fn poll_once(&mut self) {
         let polled = poll_fn(|cx| Poll::Ready(Pin::new(&mut *self).poll(cx))).await;
         if let Poll::Ready(outcome) = polled {
@@ -88,7 +88,7 @@ impl Future for Pending {
     }
 }
 
-/// A payload that is text, as it is.
+/// Accepts only a payload that is text.
 pub(crate) fn text_alone(payload: Payload) -> Result<Payload, NotOfType> {
     payload.decode_as::<String>().map(|_| payload)
 }
@@ -113,7 +113,7 @@ impl Operand for Pending {
 }
 
 impl Interpreter {
-    /// Begins something. A part of it that has an accumulator of its own starts from a fork of this one.
+    /// Starts an operation. Parts with their own accumulator start from a fork of this one.
     pub(crate) fn begin(&self, what: &Awaitable, accumulator: Accumulator) -> Pending {
         let ctx = &self.ctx;
         match what {
@@ -297,7 +297,7 @@ impl Interpreter {
     }
 }
 
-/// Tunables of every kind. They are no part of what is decided.
+/// Sets options of every kind. They are not part of the decision's identity.
 fn tune(activity: ActivityFuture, accumulator: Accumulator) -> ActivityFuture {
     match accumulator.below(5) {
         0 => activity

@@ -1,11 +1,12 @@
-//! Histories that look different and are the same: nothing has changed that replay may compare.
+//! Histories that differ only in parts that replay does not compare.
 
 use perennial_core::{ClosePolicy, Decision, EventKind, History};
 
 use crate::Rng;
 use crate::renumber::Draft;
 
-/// The history with everything changed that has no identity: tunables, and the places of patch marks in their turns.
+/// Changes everything in a history that has no identity: options, and the positions of patch marks in their
+/// turns.
 pub fn disguised(history: &History, rng: &mut Rng) -> History {
     let mut draft = Draft::of(history);
     for turn in &mut draft.turns {

@@ -1,4 +1,4 @@
-//! One execution by hand: give it jobs, look at what it recorded, evict it, replay it.
+//! Runs one execution step by step: send jobs, inspect its history, evict it, replay it.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use perennial_core::{
     Started, Turn, TurnFailure, TurnTaken,
 };
 
-/// Drives one execution and keeps its history. Time starts at 1,000 ms and moves only when told.
+/// Runs one execution and keeps its history. Time starts at 1,000 ms and moves only by [`Drive::at`].
 pub struct Drive {
     handler: Arc<dyn OrchestrationHandler>,
     options: ExecutionOptions,
@@ -18,14 +18,14 @@ pub struct Drive {
 }
 
 impl Drive {
-    /// The instance id of every driven execution.
+    /// The instance id of every execution.
     pub const INSTANCE: &'static str = "instance-1";
 
     /// Starts an orchestration and takes its first turn.
     ///
     /// # Panics
     ///
-    /// If the turn fails; so do all methods that do not return a result.
+    /// If the turn fails. The same holds for all methods that do not return a `Result`.
     pub fn start(handler: impl OrchestrationHandler, input: impl Into<Payload>) -> Drive {
         Drive::try_start(handler, input).unwrap_or_else(|failure| panic!("the first turn failed: {failure}"))
     }
@@ -41,7 +41,7 @@ impl Drive {
         Ok(drive)
     }
 
-    /// Prepares an execution that has not taken its first turn.
+    /// Creates an execution that has not taken its first turn.
     pub fn prepare(
         handler: Arc<dyn OrchestrationHandler>,
         started: Started,
@@ -56,17 +56,17 @@ impl Drive {
         &mut self.execution
     }
 
-    /// What was recorded so far.
+    /// The history so far.
     pub fn history(&self) -> &History {
         &self.history
     }
 
-    /// The turn that was taken last.
+    /// The most recent turn.
     pub fn last_turn(&self) -> &Turn {
         self.history.turns.last().expect("a turn was taken")
     }
 
-    /// Moves the time of the turns to come.
+    /// Sets the time of the following turns.
     pub fn at(&mut self, now_ms: u64) -> &mut Drive {
         self.now_ms = now_ms;
         self
@@ -78,19 +78,19 @@ impl Drive {
         self
     }
 
-    /// Takes a turn, and records it if there is one.
+    /// Takes a turn, and records it if the jobs lead to one.
     pub fn try_turn(&mut self, jobs: impl Into<Vec<Job>>) -> Result<TurnTaken, TurnFailure> {
         let taken = self.execution.take_turn(self.now_ms, jobs.into())?;
         self.history.turns.extend(taken.turn.clone());
         Ok(taken)
     }
 
-    /// Takes a turn in which an activity returns.
+    /// Takes a turn in which an activity completes.
     pub fn complete(&mut self, source: u64, result: impl Into<Payload>) -> &mut Drive {
         self.turn([Drive::completed(source, result)])
     }
 
-    /// Takes a turn in which a timer fires, at its due time if that is later.
+    /// Takes a turn in which a timer fires, not before its due time.
     pub fn fire(&mut self, source: u64) -> &mut Drive {
         self.turn([Drive::fired(source)])
     }
@@ -100,7 +100,7 @@ impl Drive {
         self.turn([Drive::event(name, payload)])
     }
 
-    /// An activity returned.
+    /// The completion of an activity.
     pub fn completed(source: u64, result: impl Into<Payload>) -> Job {
         Job::ActivityCompleted {
             source_event_id: EventId(source),
@@ -110,7 +110,7 @@ impl Drive {
         }
     }
 
-    /// An activity failed.
+    /// The failure of an activity.
     pub fn failed(source: u64, error: impl Into<Payload>) -> Job {
         let error = ActivityError::Application(error.into());
         Job::ActivityFailed {
@@ -121,32 +121,32 @@ impl Drive {
         }
     }
 
-    /// A timer fired.
+    /// The firing of a timer.
     pub fn fired(source: u64) -> Job {
         Job::TimerFired { source_event_id: EventId(source) }
     }
 
-    /// A child returned.
+    /// The completion of a child.
     pub fn child_completed(source: u64, result: impl Into<Payload>) -> Job {
         Job::SubOrchestrationCompleted { source_event_id: EventId(source), result: result.into() }
     }
 
-    /// An event arrived.
+    /// The arrival of an event.
     pub fn event(name: &str, payload: impl Into<Payload>) -> Job {
         Job::ExternalEvent { name: name.to_owned(), payload: payload.into(), key: None, trace: None }
     }
 
-    /// An update was accepted.
+    /// An accepted update.
     pub fn update(name: &str, payload: impl Into<Payload>) -> Job {
         Job::UpdateRequested { name: name.to_owned(), payload: payload.into(), key: None, trace: None }
     }
 
-    /// An event was taken out.
+    /// A skipped event.
     pub fn skipped(event: u64) -> Job {
         Job::ExternalEventSkipped { event_id: EventId(event) }
     }
 
-    /// Cancellation was requested, with a grace of `grace_ms` from the turn that delivers it.
+    /// A cancel request, with a grace period of `grace_ms` from the turn that delivers it.
     pub fn cancel(reason: &str, grace_ms: u64) -> Job {
         Job::OrchestrationCancelRequested { reason: reason.to_owned(), grace_ms }
     }
@@ -161,17 +161,17 @@ impl Drive {
         self.last_turn().events.iter().map(line).collect()
     }
 
-    /// Drops the execution and builds it again by replaying its history, from the stored bytes.
+    /// Drops the execution and rebuilds it by replaying its history from the stored bytes.
     pub fn evict(&mut self) -> &mut Drive {
         let turns: Vec<Vec<u8>> = self.history.turns.iter().map(encode_turn).collect();
         let history = perennial_core::history::decode_history(turns).expect("a recorded history decodes");
-        assert_eq!(history, self.history, "the bytes hold what was recorded");
+        assert_eq!(history, self.history, "encoding changed the history");
         self.execution =
             self.replayed(&history).unwrap_or_else(|failure| panic!("the replay failed: {failure}"));
         self
     }
 
-    /// A fresh execution of the same code that has replayed a history.
+    /// Creates an execution of the same code that has replayed a history.
     pub fn replayed(&self, history: &History) -> Result<Execution, TurnFailure> {
         replay(Arc::clone(&self.handler), history, self.options.clone())
     }

@@ -1,6 +1,6 @@
-//! What generated programs may use.
+//! The features that generated programs may use.
 
-/// The families of things that a generated program may do. Activities and plain sequences are always among them.
+/// Optional features of generated programs. Activities and sequences are always used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Features {
     /// Timers.
@@ -9,17 +9,17 @@ pub struct Features {
     pub events: bool,
     /// Programs as sub-orchestrations.
     pub children: bool,
-    /// Programs started as nobody's child.
+    /// Programs started as top-level instances.
     pub starts: bool,
     /// Events to other instances.
     pub sent_events: bool,
-    /// Units beside the root: parallel branches, spawned and shielded blocks.
+    /// Units besides the root: parallel branches, spawned and shielded blocks.
     pub units: bool,
     /// Joins within a unit.
     pub joins: bool,
     /// Selects and races, whose losers are cancelled.
     pub races: bool,
-    /// Time limits.
+    /// Operations with a timeout.
     pub timeouts: bool,
     /// Futures that are awaited later, elsewhere or never.
     pub holds: bool,
@@ -33,13 +33,13 @@ pub struct Features {
     pub system_calls: bool,
     /// Random numbers from the recorded seed.
     pub random: bool,
-    /// Looks at turn time, the size of the history, and whether cancellation was requested.
+    /// Reads of the turn time, the size of the history, and whether cancellation was requested.
     pub looks: bool,
     /// Patch gates.
     pub patches: bool,
     /// Status and attributes.
     pub status: bool,
-    /// Cancellation taken over by the program.
+    /// Cancellation handled by the program.
     pub cancellation: bool,
     /// Continue-as-new, at the end and in the middle.
     pub continue_as_new: bool,
@@ -48,12 +48,12 @@ pub struct Features {
 }
 
 impl Features {
-    /// Everything.
+    /// All features.
     pub fn all() -> Features {
         Features::every(true)
     }
 
-    /// Sequences of activities and nothing else.
+    /// No features: sequences of activities only.
     pub fn none() -> Features {
         Features::every(false)
     }

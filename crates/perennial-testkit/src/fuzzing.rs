@@ -1,7 +1,7 @@
-//! Bodies for fuzzing: any bytes as turns, and any turns as histories of real code.
+//! Bodies of fuzz targets: arbitrary bytes as turns, and arbitrary turns as histories of real code.
 //!
-//! The fuzz targets and an ordinary test run the same bodies. A body panics when it has found a bug; what it returns
-//! tells how far its input came, so that a test can see that its inputs reach what they are meant for.
+//! The fuzz targets and an ordinary test run the same bodies. A body panics when it finds a bug. Its return
+//! value says how far the input came, so that a test can check that its inputs have the intended reach.
 
 mod choices;
 mod mutation;
@@ -18,62 +18,62 @@ use perennial_core::{
 
 use choices::Choices;
 
-/// How far an input came: all the way, or to a failure with this stable code.
+/// How far an input came: to the end, or to a failure with this stable code.
 pub type Reached = Result<(), ErrorCode>;
 
-/// Decodes bytes as one turn and, split at newlines, as a history. What decodes is the same once encoded and decoded
-/// again.
+/// Decodes bytes as one turn and, split at newlines, as a history. Decoded values must survive encoding and
+/// decoding.
 ///
 /// # Panics
 ///
-/// If it is not, which is a bug.
+/// If they do not, which is a bug.
 pub fn decode(bytes: &[u8]) -> Reached {
-    if let Ok(turn) = told(decode_turn(1, bytes)) {
+    if let Ok(turn) = checked_code(decode_turn(1, bytes)) {
         let encoded = encode_turn(&turn);
         let again = decode_turn(1, &encoded).expect("what was encoded decodes");
-        assert_eq!(again, turn, "a turn changed in its bytes");
+        assert_eq!(again, turn, "encoding changed a turn");
         assert_eq!(encode_turn(&again), encoded, "a turn has two encodings");
     }
-    let history = told(decode_history(lines(bytes)))?;
+    let history = checked_code(decode_history(lines(bytes)))?;
     let encoded: Vec<Vec<u8>> = history.turns.iter().map(encode_turn).collect();
     let again = decode_history(&encoded).expect("what was encoded decodes");
-    assert_eq!(again, history, "a history changed in its bytes");
+    assert_eq!(again, history, "encoding changed a history");
     Ok(())
 }
 
-/// Decodes bytes, split at newlines, as turns, replays them with an orchestration that does a bit of everything, and
-/// lets what replays go on.
+/// Decodes bytes, split at newlines, as turns, replays them with an orchestration that uses a bit of every
+/// feature, and takes further turns if the replay succeeds.
 ///
 /// # Panics
 ///
-/// If anything but the history is at fault, or if what replays is no history: both are bugs.
+/// If something other than the history is at fault, or if an invalid history replays: both are bugs.
 pub fn replay(bytes: &[u8]) -> Reached {
     let turns: Result<Vec<Turn>, HistoryError> =
         (1..).zip(lines(bytes)).map(|(number, line)| decode_turn(number, line)).collect();
-    replay_turns(told(turns)?, bytes)
+    replay_turns(checked_code(turns)?, bytes)
 }
 
-/// Records a history, breaks it, and hands it to [`decode`] and [`replay`]. The bytes are the choices that all of this
-/// takes.
+/// Records a history, corrupts it, and passes it to [`decode`] and [`replay`]. The bytes determine all
+/// choices.
 ///
 /// # Panics
 ///
-/// As those do.
+/// As [`decode`] and [`replay`] do.
 pub fn replay_mutated(choices: &[u8]) -> Reached {
     let bytes = mutated_history(choices);
-    // That it is no history may still show later than at decoding, and as something else.
+    // An invalid history may decode and fail only in the replay, with another error.
     let _ = decode(&bytes);
     replay(&bytes)
 }
 
-/// A recorded history with something changed: bytes, numbers, words, events or turns. One line per turn.
+/// A recorded history with a change in its bytes, numbers, words, events or turns. One line per turn.
 pub fn mutated_history(choices: &[u8]) -> Vec<u8> {
     let mut choices = Choices::new(choices);
     let recorded = target::record(&mut choices);
     mutation::mutate(recorded, &mut choices)
 }
 
-/// A history that [`replay`] has no objections to. One line per turn.
+/// A history that [`replay`] accepts. One line per turn.
 pub fn recorded_history(choices: &[u8]) -> Vec<u8> {
     let recorded = target::record(&mut Choices::new(choices));
     recorded.iter().map(encode_turn).collect::<Vec<_>>().join(&b'\n')
@@ -83,8 +83,8 @@ fn lines(bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
     bytes.split(|byte| *byte == b'\n')
 }
 
-/// The code of an error, whose words can be asked for.
-fn told<T>(result: Result<T, HistoryError>) -> Result<T, ErrorCode> {
+/// The code of an error, after checking that its text can be formatted.
+fn checked_code<T>(result: Result<T, HistoryError>) -> Result<T, ErrorCode> {
     result.map_err(|error| {
         assert!(error.to_string().starts_with(error.code().prefix()));
         error.code()
@@ -95,14 +95,14 @@ fn replay_turns(mut turns: Vec<Turn>, choices: &[u8]) -> Reached {
     let first = replay_once(&turns);
     match (&first, replay_once(&turns)) {
         (Ok(_), Ok(_)) => {}
-        (Err(first), Err(second)) => assert_eq!(first, &second, "a second replay says something else"),
-        (first, second) => panic!("one replay went through: {:?} {:?}", first.is_ok(), second.is_ok()),
+        (Err(first), Err(second)) => assert_eq!(first, &second, "a second replay has another result"),
+        (first, second) => panic!("one of two replays succeeded: {:?} {:?}", first.is_ok(), second.is_ok()),
     }
     let mut execution = first?;
 
     let mut ledger = Ledger::default();
     for turn in &turns {
-        ledger.apply_turn(turn).expect("what replays is a history");
+        ledger.apply_turn(turn).expect("a history that replays is valid");
     }
     let replayed = execution.ledger();
     assert_eq!(
@@ -122,16 +122,16 @@ fn replay_turns(mut turns: Vec<Turn>, choices: &[u8]) -> Reached {
             Ok(taken) => turns.extend(taken.turn),
             Err(failure) => return Err(allowed_live(&failure)),
         }
-        // From the bytes, so that what is recorded is what they give.
+        // Continue from the bytes, so that the recorded turns are those that the bytes contain.
         let bytes: Vec<Vec<u8>> = turns.iter().map(encode_turn).collect();
-        let history = decode_history(&bytes).expect("what is recorded is a history");
-        assert_eq!(history.turns, turns, "a recorded turn changed in its bytes");
+        let history = decode_history(&bytes).expect("a recorded history is valid");
+        assert_eq!(history.turns, turns, "encoding changed a recorded turn");
         execution = replay_once(&turns).unwrap_or_else(|code| panic!("a live turn does not replay: {code}"));
     }
     Ok(())
 }
 
-/// Replays turns in a fresh execution.
+/// Replays turns in a new execution.
 fn replay_once(turns: &[Turn]) -> Result<Execution, ErrorCode> {
     let history = History::from(turns.to_vec());
     let Some(started) = history.started() else {
@@ -139,8 +139,12 @@ fn replay_once(turns: &[Turn]) -> Result<Execution, ErrorCode> {
         assert!(matches!(report, ReplayReport::Unusable(_)), "{report:?}");
         return Err(ErrorCode::CorruptHistory);
     };
-    let mut execution =
-        told(Execution::new(target::INSTANCE, Arc::new(target::orchestration), started.clone(), options()))?;
+    let mut execution = checked_code(Execution::new(
+        target::INSTANCE,
+        Arc::new(target::orchestration),
+        started.clone(),
+        options(),
+    ))?;
     for turn in &history {
         execution.replay_turn(turn).map_err(|failure| allowed(&failure))?;
     }
@@ -151,7 +155,7 @@ fn options() -> ExecutionOptions {
     ExecutionOptions { shadow_replay: false, ..ExecutionOptions::default() }
 }
 
-/// The code of a failure that a hostile history may lead to. The orchestration itself does nothing wrong.
+/// The code of a failure that a hostile history may cause. The orchestration itself has no errors.
 fn allowed(failure: &TurnFailure) -> ErrorCode {
     match failure {
         TurnFailure::Nondeterminism(difference) => {
@@ -163,12 +167,12 @@ fn allowed(failure: &TurnFailure) -> ErrorCode {
     failure.code()
 }
 
-/// The code of a failure that going on after a hostile history may lead to.
+/// The code of a failure that further turns after a hostile history may cause.
 fn allowed_live(failure: &TurnFailure) -> ErrorCode {
     match failure {
         TurnFailure::OverLimit { .. } | TurnFailure::History(HistoryError::PayloadMismatch { .. }) => {
             failure.code()
         }
-        other => panic!("going on led to {other}"),
+        other => panic!("a further turn led to {other}"),
     }
 }

@@ -1,9 +1,9 @@
-//! Programs from a seed.
+//! Generates programs from a seed.
 //!
-//! Every generated program can finish: when its activities, timers and children are answered, the events it has open
-//! waits for are raised, and the events and updates it has handlers for come now and then (not so often that handlers
-//! are never idle), its root ends. What would break that is not generated: handlers that wait for each other to be
-//! idle, or for signals of a handler that the root may never come to install.
+//! Every generated program can finish: its root ends if its activities, timers and children complete, the
+//! events it waits for are raised, and the events and updates it has handlers for arrive now and then (not so
+//! often that handlers are never idle). Constructs that would prevent this are not generated: handlers that
+//! wait for each other to be idle, or for signals of a handler that the root may never install.
 
 use crate::program::{
     ActivityInput, Awaitable, Block, Cancellation, End, Fate, Handler, HandlerKind, Program, Recipient,
@@ -12,12 +12,12 @@ use crate::program::{
 use crate::{Features, Rng};
 use perennial_core::OnTakenId;
 
-/// How deep blocks are nested.
+/// The maximum nesting of blocks.
 const DEPTH: usize = 4;
-/// How deep programs are nested.
+/// The maximum nesting of programs.
 const GENERATIONS: usize = 2;
 
-/// The program that belongs to a seed, of about `size` statements, with nothing in it that `features` switch off.
+/// Generates the program of a seed, with about `size` statements, without features that `features` disable.
 pub fn generate(seed: u64, features: &Features, size: usize) -> Program {
     program(Rng::new(seed), features, size, GENERATIONS)
 }
@@ -37,21 +37,21 @@ fn program(rng: Rng, features: &Features, size: usize, generations: usize) -> Pr
 struct Generator {
     rng: Rng,
     features: Features,
-    /// How many statements are left to be made. Blocks that were begun end as soon as there are none.
+    /// The number of statements still to generate. At 0, open blocks end.
     left: usize,
     generations: usize,
-    /// Without their bodies, until these are made.
+    /// Without their bodies until these are generated.
     handlers: Vec<Handler>,
     patches: usize,
 }
 
-/// Where in a program something stands, as far as that decides what may stand there.
+/// A position in a program, as far as it restricts what can be generated there.
 #[derive(Clone, Copy)]
 struct Place {
     depth: usize,
     in_handler: bool,
     in_loop: bool,
-    /// Handlers installed before a later position than this may never be.
+    /// Handlers that are installed before a later position than this may never be.
     position: usize,
 }
 
@@ -127,7 +127,7 @@ impl Generator {
         }
     }
 
-    /// Runs when the root may have come to nothing but its first statement.
+    /// Runs even if the root has reached only its first statement.
     fn cleanup(&mut self, in_handler: bool) -> Block {
         self.left = self.left.max(1);
         self.block(Place { depth: 2, in_handler, in_loop: false, position: 0 })
@@ -187,7 +187,7 @@ impl Generator {
         }
     }
 
-    /// Two branches that wait for the same event. The first gives up, and what came for it passes to the second.
+    /// Two branches that wait for the same event. The first gives up, and its event passes to the second.
     fn rivals(&mut self, place: Place) -> Statement {
         let wait = self.event(place);
         let given_up = Statement::Hold {
@@ -209,7 +209,7 @@ impl Generator {
         Statement::Repeat { at_most: self.rng.weighted(&[(1, 2), (1, 3)]), body: self.block(inside) }
     }
 
-    /// A new gate, or one that was asked before.
+    /// A new patch gate, or one that was used before.
     fn patched(&mut self, place: Place) -> Statement {
         if self.patches == 0 || self.rng.percent(70) {
             self.patches += 1;
@@ -345,13 +345,13 @@ impl Generator {
             on_existing: self.rng.weighted(&[
                 (3, OnTakenId::Reject),
                 (2, OnTakenId::ReplaceEnded),
-                // It waits before it tries again.
+                // The child waits before it retries.
                 (weight(self.features.timers, 1), OnTakenId::TerminateAndReplace),
             ]),
         }
     }
 
-    /// The handlers that are installed wherever this place is reached.
+    /// The handlers that are installed whenever this position is reached.
     fn signals(&self, place: Place) -> impl Iterator<Item = &str> {
         self.handlers
             .iter()

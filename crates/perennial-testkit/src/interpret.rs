@@ -1,7 +1,7 @@
-//! Running a program as an orchestration.
+//! Runs a program as an orchestration.
 //!
-//! What a program does depends on its input and on what it is told, and on nothing else. Each unit has an
-//! [`Accumulator`]; a block that is begun elsewhere starts from a fork of it and gives back its own.
+//! A program depends only on its input and on the results it receives. Each unit has an [`Accumulator`]; a
+//! block that runs in another unit starts from a fork of it and returns its own.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -20,17 +20,17 @@ use crate::program::{
     ProgramInput, Recipient, SHARED_IDS, STATE_QUERY, Statement,
 };
 
-/// Where side effects get their values: a count that goes on with each one, and that no replay may move.
+/// The source of side-effect values: a count that increases with each one, and that a replay must not change.
 #[derive(Clone, Debug, Default)]
 pub struct SideEffects(Arc<AtomicU64>);
 
 impl SideEffects {
-    /// How many side effects happened.
+    /// The number of side effects so far.
     pub fn count(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// Goes on from another count, so that a turn can be taken a second time.
+    /// Resets the count, so that a turn can be taken a second time.
     pub fn rewind(&self, count: u64) {
         self.0.store(count, Ordering::Relaxed);
     }
@@ -40,7 +40,7 @@ impl SideEffects {
     }
 }
 
-/// What a program's code can read. Changed by what stands for a deployment: handlers share it.
+/// The values that a program's code accepts. Handlers share it, and changing it simulates a deployment.
 #[derive(Clone, Debug, Default)]
 pub struct Expectations(Arc<Expected>);
 
@@ -51,17 +51,17 @@ struct Expected {
 }
 
 impl Expectations {
-    /// Whether inputs of [some lengths](Expectations::is_refused) cannot be read.
+    /// Sets whether inputs of [some lengths](Expectations::is_refused) cannot be decoded.
     pub fn refuse_inputs(&self, refuses: bool) {
         self.0.refuses_inputs.store(refuses, Ordering::Relaxed);
     }
 
-    /// Whether events that a program waits for have to be text.
+    /// Sets whether events that a program waits for must be text.
     pub fn want_text(&self, wants: bool) {
         self.0.wants_text.store(wants, Ordering::Relaxed);
     }
 
-    /// Whether an input is one of those that some code cannot read: every second, by its length.
+    /// Whether an input is one that some code cannot decode: every second one, by its length.
     pub fn is_refused(input: &Payload) -> bool {
         input.size().is_multiple_of(2)
     }
@@ -76,18 +76,18 @@ pub struct ProgramHandler {
 }
 
 impl ProgramHandler {
-    /// Takes the values of side effects from here.
+    /// Creates a handler that takes the values of side effects from here.
     pub fn new(side_effects: SideEffects) -> ProgramHandler {
         ProgramHandler { side_effects, ..ProgramHandler::default() }
     }
 
-    /// The same code, which reads only what is expected.
+    /// The same code, which accepts only expected values.
     #[must_use]
     pub fn expecting(self, expectations: Expectations) -> ProgramHandler {
         ProgramHandler { expectations, ..self }
     }
 
-    /// The same code after its patch gates were deleted: what was behind them is done without asking.
+    /// The same code after its patch gates were deleted: the gated blocks run unconditionally.
     #[must_use]
     pub fn without_gates(self) -> ProgramHandler {
         ProgramHandler { gates_deleted: true, ..self }
@@ -116,7 +116,7 @@ impl OrchestrationHandler for ProgramHandler {
     }
 }
 
-/// What the units and handlers of a program share. It is also what the state query shows.
+/// State shared by the units and handlers of a program. The state query returns it.
 #[derive(Clone, Debug, Default, Serialize)]
 struct Shared {
     accumulator: Accumulator,
@@ -129,7 +129,7 @@ impl Shared {
     }
 }
 
-/// A program on its way. Every unit has a clone.
+/// A running program. Every unit has a clone.
 #[derive(Clone)]
 pub(crate) struct Interpreter {
     pub(crate) ctx: OrchestrationContext,
@@ -141,7 +141,6 @@ pub(crate) struct Interpreter {
 pub(crate) type Running = Pin<Box<dyn Future<Output = Accumulator> + Send>>;
 
 impl Interpreter {
-    /// Whether events have to be text.
     pub(crate) fn wants_text(&self) -> bool {
         self.handler.expectations.0.wants_text.load(Ordering::Relaxed)
     }
@@ -240,8 +239,8 @@ impl Interpreter {
         }
     }
 
-    /// Handles one event or update. That it began is signalled first, so that no two waits for signals can wait for
-    /// each other.
+    /// Handles one event or update. Its start is signalled first, so that two waits for signals never wait
+    /// for each other.
     async fn dispatch(self, handler: Handler, payload: Payload) -> Accumulator {
         self.shared.update(|shared| {
             *shared.signals.entry(handler.name.clone()).or_default() += 1;
@@ -265,7 +264,6 @@ impl Interpreter {
         self.ctx.wait_until(&self.shared, enough).await;
     }
 
-    /// Runs a block to its end.
     pub(crate) fn block(&self, block: Block, mut accumulator: Accumulator) -> Running {
         let interpreter = self.clone();
         Box::pin(async move {
@@ -322,8 +320,8 @@ impl Interpreter {
         }
     }
 
-    /// Takes events from a stream until there are enough, or none comes in time. A `receive` that is given up loses no
-    /// event: the stream holds it.
+    /// Receives events from a stream until there are enough, or none arrives in time. Dropping a `receive`
+    /// loses no event: the stream keeps it.
     async fn stream(&self, name: &str, at_most: u8, limit_ms: u64, accumulator: &mut Accumulator) {
         let mut events = self.ctx.events(name);
         if self.wants_text() {
@@ -338,7 +336,7 @@ impl Interpreter {
         }
     }
 
-    /// Statements that hold nothing while they wait, if they do.
+    /// Statements that hold no future while they wait.
     async fn at_once(&self, statement: &Statement, accumulator: &mut Accumulator) {
         let ctx = &self.ctx;
         match statement {
@@ -361,8 +359,8 @@ impl Interpreter {
                 let read: fn(Payload) -> Result<Payload, NotOfType> =
                     if self.wants_text() { text_alone } else { Ok };
                 let taken = ctx.try_receive_by(name.as_str(), read);
-                assert_eq!(taken.is_some(), unread > 0, "what is unread can be taken");
-                assert!(any || unread == 0, "what is unread under a name is unread");
+                assert_eq!(taken.is_some(), unread > 0, "an unread event can be received");
+                assert!(any || unread == 0, "an unread event of a name counts as unread");
                 accumulator.fold(&format!("{taken:?} of {unread}"));
             }
             Statement::ReadState => accumulator.fold(self.shared.read(Shared::payload).as_json()),
@@ -389,7 +387,8 @@ impl Interpreter {
             Statement::RaiseHeard { event, to } => {
                 let instance = self.recipient(*to, *accumulator);
                 let sent = ctx.raise_event(instance, event.as_str(), accumulator.to_string());
-                // Another program may come to the same key, and its event is then dropped where this one was taken.
+                // Another program may use the same key; then its event is dropped where this one was
+                // accepted.
                 let sent = sent.once(format!("heard-{accumulator}"));
                 accumulator.fold(&format!("{:?}", sent.delivered().await));
             }
@@ -412,8 +411,8 @@ impl Interpreter {
         instance.unwrap_or_else(|| "nobody".to_owned())
     }
 
-    /// An instance id that no other call of this program chooses, as far as it has seen different things; or one that
-    /// others choose, too.
+    /// An instance id that no other call of this program chooses, as far as it has seen different results; or
+    /// one that others choose, too.
     pub(crate) fn new_instance(&self, accumulator: Accumulator) -> String {
         match accumulator.below(5) {
             0 | 1 => shared_id(accumulator),

@@ -1,36 +1,37 @@
-//! The invariants of a store's rows, checked from outside: by what is stored and by what callers were told.
+//! The invariants of a store's rows, checked from outside: against the stored rows and the answers that
+//! callers got.
 //!
-//! A [`Snapshot`] holds all rows. [`breaches`] reads it without the help of the engine, so that a mistake of the engine
-//! does not excuse itself; only for replays it runs the code again. A snapshot has to be of one moment: nothing writes
-//! while it is taken, or it is taken of a copy. Each invariant has its checker:
+//! A [`Snapshot`] contains all rows. [`breaches`] reads it without the engine, so that a bug in the engine
+//! does not hide itself; only replays run the code again. A snapshot must be consistent: nothing writes while
+//! it is taken, or it is taken of a copy. Each invariant has its checker:
 //!
 //! | invariant | where |
 //! |---|---|
 //! | I1, I5, I10, I11, I12 | `events`: within one history |
-//! | I2 | `waking`: what wakes an instance, and its tasks |
+//! | I2 | `waking`: timers and messages that wake an instance, and its tasks |
 //! | I4, I7, I14, I15 | here: an instance's row, its turns, its code |
-//! | I3, I9 | `executions`: what the executions of an instance are to each other |
-//! | I6, I8, and acknowledged starts of I2 | `log`: what was acknowledged and what ran |
+//! | I3, I9 | `executions`: relations between the executions of an instance |
+//! | I6, I8, and acknowledged starts of I2 | `log`: acknowledged requests and executed activities |
 //! | I13 | `children`: parents and children |
-//! | I16, I17 | `trouble`: who is blocked, who could go on and does not ([`stalled`]) |
-//! | I18 | `orphans`: rows of instances that do not exist or have ended, requests past their time ([`unswept`]) |
+//! | I16, I17 | `progress`: blocked instances, and instances that could continue and do not ([`stalled`]) |
+//! | I18 | `orphans`: rows of instances that do not exist or have ended, requests past their deadline ([`unswept`]) |
 //!
-//! That a commit is made under its owner's live session (I3), no database tells afterwards: the simulator watches it. I19
-//! and I20 speak of memory and of the disk, and have tests of their own.
+//! A snapshot does not show whether a commit was made under its owner's live session (I3): the simulator
+//! checks that. I19 and I20 concern memory and disk, and have separate tests.
 
 mod children;
 mod events;
 mod executions;
 mod log;
 mod orphans;
+mod progress;
 mod snapshot;
-mod trouble;
 mod waking;
 
 pub use log::ClientLog;
 pub use orphans::unswept;
+pub use progress::stalled;
 pub use snapshot::{Snapshot, StoredInstance, StoredRows, StoredTask};
-pub use trouble::stalled;
 pub(crate) use waking::is_left_open;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -44,14 +45,14 @@ use perennial_core::{
     ShardId, Turn,
 };
 
-/// An invariant that does not hold.
+/// A violation of an invariant.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Breach {
-    /// Which, by its number.
+    /// The number of the invariant.
     pub invariant: &'static str,
-    /// The instance's id.
+    /// The id of the instance.
     pub instance: String,
-    /// What was found.
+    /// The violation as text.
     pub what: String,
 }
 
@@ -67,7 +68,7 @@ pub fn assert_invariants(snapshot: &Snapshot, log: &ClientLog, handlers: &Handle
     assert_none(&breaches(snapshot, log, handlers));
 }
 
-/// Panics unless all invariants hold that can be judged without the code.
+/// Panics unless all invariants hold that can be checked without the code.
 #[track_caller]
 pub fn assert_stored_invariants(snapshot: &Snapshot, log: &ClientLog) {
     assert_none(&stored_breaches(snapshot, log));
@@ -79,12 +80,12 @@ fn assert_none(breaches: &[Breach]) {
     assert!(breaches.is_empty(), "{} invariants are broken:\n{}", breaches.len(), lines.join("\n"));
 }
 
-/// Everything that does not hold.
+/// All violations.
 pub fn breaches(snapshot: &Snapshot, log: &ClientLog, handlers: &Handlers) -> Vec<Breach> {
     all_breaches(snapshot, log, Some(handlers))
 }
 
-/// Everything that does not hold, as far as it can be told without the code: all but I15.
+/// All violations that can be found without the code: of every invariant except I15.
 pub fn stored_breaches(snapshot: &Snapshot, log: &ClientLog) -> Vec<Breach> {
     all_breaches(snapshot, log, None)
 }
@@ -111,7 +112,7 @@ fn all_breaches(snapshot: &Snapshot, log: &ClientLog, handlers: Option<&Handlers
     children::check(snapshot, &all, log, &mut found);
     orphans::check(snapshot, &mut found);
     log.check_starts(snapshot, &mut found);
-    trouble::check_blocked(snapshot, log, &mut found);
+    progress::check_blocked(snapshot, log, &mut found);
     found
 }
 
@@ -125,10 +126,10 @@ fn one_instance_per_id(snapshot: &Snapshot, found: &mut Vec<Breach>) {
     }
 }
 
-/// An instance whose turns were read.
+/// An instance with decoded turns.
 struct Decoded<'a> {
     instance: &'a StoredInstance,
-    /// Its executions by number, as far as somebody could look.
+    /// Its executions by number, as far as they could be read.
     executions: BTreeMap<u64, Vec<Turn>>,
 }
 
@@ -142,25 +143,25 @@ impl<'a> Decoded<'a> {
         self.executions.get(&self.row().execution).map_or(&[], Vec::as_slice)
     }
 
-    /// Whether somebody could look at all executions.
+    /// Whether all executions could be read.
     fn is_whole(&self) -> bool {
         (1..=self.row().execution).all(|execution| self.executions.contains_key(&execution))
     }
 
-    /// How an execution was reset, if it was.
+    /// The reset that created an execution, if any.
     fn reset_of(&self, execution: u64) -> Option<&Reset> {
         let turns = self.executions.get(&execution)?;
         turns.first()?.started()?.reset.as_deref()
     }
 
-    /// Its messages, as far as somebody could look and understand them.
+    /// Its messages, as far as they could be read and decoded.
     fn messages(&self) -> Option<impl Iterator<Item = Message> + '_> {
         let rows = self.instance.inbox.as_ref()?;
         Some(rows.iter().filter_map(|row| Message::decode(&row.body).ok()))
     }
 }
 
-/// One instance, and where its breaches go.
+/// One instance, and the list of violations.
 struct Checked<'a, 'f> {
     instance: &'a StoredInstance,
     found: &'f mut Vec<Breach>,
@@ -186,7 +187,7 @@ impl<'a> Checked<'a, '_> {
         }
     }
 
-    /// Its turns, decoded. Those of an instance that is blocked as corrupt are left alone.
+    /// Decodes its turns. An instance that is blocked as corrupt is skipped.
     fn decode(&mut self) -> Option<Decoded<'a>> {
         let StoredInstance { row, executions, .. } = self.instance;
         if row.blocked.as_ref().is_some_and(|blocked| blocked.code.starts_with("PER-01")) {
@@ -198,11 +199,11 @@ impl<'a> Checked<'a, '_> {
             for (number, body) in (1..).zip(bodies) {
                 match decode_turn(number, body) {
                     Ok(turn) if turn.number == number => turns.push(turn),
-                    Ok(turn) => self.breach("I4", format!("turn {} stands at place {number}", turn.number)),
+                    Ok(turn) => self.breach("I4", format!("turn {} is at position {number}", turn.number)),
                     Err(error) => self.breach("I4", format!("turn {number} does not decode: {error}")),
                 }
             }
-            // The engine's own check comes on top.
+            // The engine's own check is run as well.
             if let Err(error) = decode_history(bodies)
                 && !bodies.is_empty()
             {
@@ -213,7 +214,7 @@ impl<'a> Checked<'a, '_> {
         Some(decoded)
     }
 
-    /// I14: what the row says is what the last event says.
+    /// I14: the row agrees with the last event.
     fn status(&mut self, decoded: &Decoded<'_>) {
         let (row, turns) = (decoded.row(), decoded.current());
         let expected = match turns.last() {
@@ -226,7 +227,7 @@ impl<'a> Checked<'a, '_> {
             self.breach("I14", what);
         }
         if let Some(started) = turns.first().and_then(Turn::started)
-            // An execution that was ended before it began may never have got a version.
+            // An execution that was ended before its first turn may not have a version.
             && (started.name != row.name
                 || (started.version != row.version && !started.version.is_empty()))
         {
@@ -236,25 +237,25 @@ impl<'a> Checked<'a, '_> {
         }
         if expected.is_final() && (row.owed || row.wake_at_ms.is_some() || row.blocked.is_some()) {
             let (owed, wake, blocked) = (row.owed, row.wake_at_ms, row.blocked.as_ref().map(|it| &it.code));
-            let what = format!("it has ended, and its row wants something: {owed} {wake:?} {blocked:?}");
+            let what = format!("it has ended, and its row is not idle: {owed} {wake:?} {blocked:?}");
             self.breach("I14", what);
         }
     }
 
-    /// I15: the code decides what is recorded, turn by turn and hence for every prefix. Gives what is open by the code,
-    /// and whether it has handlers.
+    /// I15: the code makes the recorded decisions, turn by turn and hence for every prefix. Returns the open
+    /// operations according to the code, and whether it has handlers.
     fn replay(&mut self, replayer: &Replayer, decoded: &Decoded<'_>) -> Option<(Ledger, bool)> {
         let row = decoded.row();
         let mut current = None;
         for (execution, turns) in decoded.executions.iter().filter(|(_, turns)| !turns.is_empty()) {
-            // What was ended before it began may never have got a version, and ran no code.
+            // An instance that was ended before its first turn may not have a version, and has run no code.
             let is_unbegun = turns.first().and_then(Turn::started).is_some_and(|it| it.version.is_empty());
-            // What a reset left behind may be of code that nobody has any more.
+            // The remains of a reset may belong to code that no longer exists.
             let is_left = decoded.reset_of(execution + 1).is_some();
             if (row.blocked.is_some() && *execution == row.execution) || is_unbegun || is_left {
                 continue;
             }
-            // What was ended before its code ever ran has not found out which version is the latest.
+            // An instance that was ended before its code ran has not resolved the latest version.
             if turns.len() == 1 && turns[0].started().is_some_and(|started| started.version.is_empty()) {
                 if !matches!(turns[0].ending(), Some(Ending::OrchestrationTerminated { .. })) {
                     self.breach("I15", format!("execution {execution} took a turn without a version"));
@@ -274,7 +275,6 @@ impl<'a> Checked<'a, '_> {
     }
 }
 
-/// The events of some turns, in order.
 fn all_events(turns: &[Turn]) -> impl Iterator<Item = (u64, &perennial_core::Event)> {
     turns.iter().flat_map(|turn| turn.events.iter().map(|event| (turn.at_ms, event)))
 }

@@ -1,20 +1,20 @@
-//! What Perennial is tested with.
+//! Test tools for programs that use Perennial, and for Perennial itself.
 //!
-//! For users' code, behind the feature `environment`: `TestEnvironment` runs orchestrations under a virtual clock,
-//! `crash_everywhere` repeats a test with a crash at every commit, and `TestEnvironment::assert_replays` is the gate
-//! that holds recorded histories against the current code.
+//! For programs, with the feature `environment`: `TestEnvironment` runs orchestrations on a virtual clock,
+//! `crash_everywhere` repeats a test with a crash at every commit, and `TestEnvironment::assert_replays`
+//! checks that recorded histories replay with the current code.
 //!
 //! For the engine itself:
 //!
-//! - [`Drive`]: one execution with its history, turn by turn.
-//! - [`ManualNode`]: one node with its lane, output by output.
+//! - [`Drive`]: one execution with its history, one turn at a time.
+//! - [`ManualNode`]: one node with its lane, one output at a time.
 //! - [`Program`]: an orchestration as data, [generated](generate) from a seed and run by [`ProgramHandler`].
-//! - [`World`]: drives a program to its end, in an order that a seed decides, and keeps the [`Recording`].
-//! - [`mutants`]: what becomes of a history when one thing in it is changed; [`for_each_case`] runs such properties.
+//! - [`World`]: runs a program to its end in an order that a seed determines, and keeps the [`Recording`].
+//! - [`mutants`]: copies of a history with one thing changed each; [`for_each_case`] runs such properties.
 //! - [`conformance`]: the store contract as tests that any store can run.
-//! - `invariants`: what has to hold of a store's rows, whatever happened.
-//! - `simulator`: nodes with their shards over one store, through every disaster that a seed thinks of.
-//! - [`fuzzing`]: any bytes as histories, for fuzz targets and for a bounded run of the same.
+//! - `invariants`: properties that the rows of a store always have.
+//! - `simulator`: nodes with their shards over one store, with faults drawn from a seed.
+//! - [`fuzzing`]: histories from arbitrary bytes, for fuzz targets and for a bounded run of them.
 
 mod accumulator;
 mod answers;

@@ -1,9 +1,10 @@
-//! A node without threads: everything that its lane wants lies there until a test takes it up.
+//! A node without threads: the outputs of its lane wait until a test handles them.
 //!
-//! Lane and store are the real ones. The test decides when an id is looked up, an instance loaded, a turn taken, a batch
-//! written (and what comes of it), a page of the inbox read, an activity finished, and when the process dies. Calls about
-//! sessions, shards and upkeep are made at once. What must hold in any order is checked at every output: one turn or
-//! commit under way per instance, no activity before its schedule is durable, one answer per request.
+//! The lane and the store are the real ones. The test decides when an id is looked up, an instance is loaded,
+//! a turn is taken, a batch is written (and with which result), a page of the inbox is read, an activity
+//! finishes, and when the process crashes. Calls about sessions, shards and maintenance are made at once.
+//! Properties that hold in any order are checked at every output: one turn or commit in progress per
+//! instance, no activity before its schedule is durable, one answer per request.
 
 mod activities;
 mod batches;
@@ -12,7 +13,7 @@ mod calls;
 mod life;
 mod lookout;
 mod others;
-mod trouble;
+mod store_faults;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -28,38 +29,39 @@ use perennial_core::{EventId, Handlers, InstanceKey, SHARDS, ShardId};
 
 pub use calls::HeldResponse;
 use calls::{Kind, WaitingCalls, wait_for_store};
-use trouble::Trouble;
+use store_faults::StoreFaults;
 
-/// Longer than any test goes on, and short enough to be added to a time.
+/// Longer than any test, and small enough to be added to a timestamp without overflow.
 const FOR_EVER_MS: u64 = 1 << 52;
 
-/// One node with one lane over a store in memory. Time starts at 1,000 ms and moves only when told.
+/// One node with one lane over a store in memory. Time starts at 1,000 ms and moves only when the test sets
+/// it.
 pub struct ManualNode {
     store: Arc<MemoryStore>,
     clock: Arc<AtomicU64>,
     handlers: Handlers,
     options: LaneOptions,
     lane: Lane,
-    /// Counts processes: what was asked in one is not answered in another.
+    /// The number of the process: requests to one process are not answered by another.
     process: u64,
     waiting: WaitingCalls,
     quarantine_wishes: VecDeque<QuarantineWish>,
     turns: VecDeque<TurnTask>,
-    /// Histories that are to be read, if that is held back.
+    /// Histories that wait to be read; `None` if they are read at once.
     held_histories: Option<Vec<TurnTask>>,
     running: Vec<ActivityTask>,
-    /// Attempts that became task rows of the node's own session and still run.
+    /// Attempts that became task rows of the node's own session and are still running.
     handed_over: Vec<ActivityTask>,
-    /// Activities that nobody waits for any more.
+    /// Cancelled activities.
     cancelled: Vec<(InstanceKey, EventId)>,
-    trouble: Trouble,
-    /// Instances that the store cannot read.
+    faults: StoreFaults,
+    /// Instances that the store fails to read.
     unreadable: BTreeSet<InstanceKey>,
     seen: Seen,
     next_number: u64,
 }
 
-/// An activity that wants to run alone.
+/// An activity that waits to run in quarantine.
 struct QuarantineWish {
     shard: ShardId,
     tenure: Tenure,
@@ -67,14 +69,14 @@ struct QuarantineWish {
     event: EventId,
 }
 
-/// What has happened, across crashes.
+/// Events so far, across crashes.
 #[derive(Default)]
 struct Seen {
     names: BTreeMap<InstanceKey, Arc<str>>,
     answers: BTreeMap<RequestId, Response>,
     turning: BTreeMap<InstanceKey, ShardId>,
     committing: BTreeMap<InstanceKey, ShardId>,
-    /// Schedule events of activities that are on disk.
+    /// Durable schedule events of activities.
     schedules: BTreeSet<(InstanceKey, u64, EventId)>,
     activities: BTreeMap<(InstanceKey, EventId), String>,
     runs: Vec<String>,
@@ -82,35 +84,36 @@ struct Seen {
     running_stops: Vec<String>,
     written: Vec<(InstanceKey, Commit)>,
     histories_read: usize,
-    /// How many turns each instance has taken.
+    /// The number of turns by instance.
     turns: BTreeMap<InstanceKey, u64>,
     turns_taken: u64,
 }
 
 impl ManualNode {
-    /// The version of everything that is started here.
+    /// The version of every orchestration that is started here.
     pub const VERSION: &'static str = "1.0.0";
 
     /// The node's own session, which holds the tasks that its lane hands over.
     pub const NODE: SessionId = SessionId(1);
 
-    /// Ids that all belong to one shard, so that their instances share its limits.
+    /// Ids that belong to one shard, so that their instances share its limits.
     pub fn ids_of_one_shard(count: usize) -> Vec<String> {
         let ids = (0..).map(|number| format!("instance-{number}"));
         ids.filter(|id| ShardId::of(id) == ShardId(7)).take(count).collect()
     }
 
-    /// A node that runs these orchestrations over an empty store.
+    /// Creates a node that runs these orchestrations over an empty store.
     pub fn new(handlers: Handlers) -> ManualNode {
         ManualNode::with_options(handlers, ShardOptions::default())
     }
 
-    /// A node whose shards behave like this.
+    /// Creates a node with options for its shards.
     pub fn with_options(handlers: Handlers, shard: ShardOptions) -> ManualNode {
         ManualNode::with_lane_options(handlers, LaneOptions { shard, ..ManualNode::lane_options() })
     }
 
-    /// A lane that has time: its lease never runs out, it does not poll, and it keeps every execution.
+    /// Options without pressure: the lease never expires, the lane does not poll, and it keeps every
+    /// execution.
     pub fn lane_options() -> LaneOptions {
         let for_ever = Duration::from_millis(FOR_EVER_MS);
         LaneOptions {
@@ -124,7 +127,7 @@ impl ManualNode {
         }
     }
 
-    /// A node whose lane behaves like this. It has claimed every shard, and has read what there is to read.
+    /// Creates a node with options for its lane. It has claimed every shard and read the store.
     pub fn with_lane_options(handlers: Handlers, options: LaneOptions) -> ManualNode {
         let clock = Arc::new(AtomicU64::new(1_000));
         let time = Arc::clone(&clock);
@@ -144,7 +147,7 @@ impl ManualNode {
             running: Vec::new(),
             handed_over: Vec::new(),
             cancelled: Vec::new(),
-            trouble: Trouble::default(),
+            faults: StoreFaults::default(),
             unreadable: BTreeSet::new(),
             seen: Seen::default(),
             next_number: 0,
@@ -159,21 +162,21 @@ impl ManualNode {
         Arc::clone(&self.store)
     }
 
-    /// The lane, to look at.
+    /// The lane, for inspection.
     pub fn lane(&self) -> &Lane {
         &self.lane
     }
 
     // ---- turns ----------------------------------------------------------------------------------------------------
 
-    /// Takes up the turn task of an instance.
+    /// Removes the turn task of an instance from the queue.
     ///
     /// # Panics
     ///
     /// If there is none.
     pub fn pick_turn(&mut self, id: &str) -> TurnTask {
         let position = self.turns.iter().position(|task| &*task.instance == id);
-        let position = position.unwrap_or_else(|| panic!("no turn of {id:?} is to be taken"));
+        let position = position.unwrap_or_else(|| panic!("{id:?} has no turn task"));
         self.turns.remove(position).expect("it was just found")
     }
 
@@ -182,7 +185,7 @@ impl ManualNode {
         task.run(&self.handlers, |_| ())
     }
 
-    /// Brings a turn that was run.
+    /// Returns the result of a turn task to the lane.
     pub fn bring_turn(&mut self, done: TurnTaskDone) {
         self.seen.turning.remove(&done.key);
         *self.seen.turns.entry(done.key).or_default() += 1;
@@ -190,45 +193,45 @@ impl ManualNode {
         self.feed(|lane, now| lane.handle_turn_done(now, done));
     }
 
-    /// How many turns were taken, by all instances.
+    /// The number of turns of all instances.
     pub fn turns_taken(&self) -> u64 {
         self.seen.turns_taken
     }
 
-    /// The id of the instance that has taken the most turns, and how many.
+    /// The id of the instance with the most turns, and their number.
     pub fn most_turns(&self) -> Option<(&str, u64)> {
         let (key, turns) = self.seen.turns.iter().max_by_key(|(_, turns)| **turns)?;
         Some((self.seen.names.get(key)?, *turns))
     }
 
-    /// Takes the turn of one instance.
+    /// Runs the turn task of an instance.
     pub fn take_turn(&mut self, id: &str) {
         let task = self.pick_turn(id);
         let done = self.run_turn(task);
         self.bring_turn(done);
     }
 
-    /// Gives up the thread that takes the turn of an instance.
+    /// Drops the turn task of an instance, as if its thread was lost.
     pub fn lose_turn(&mut self, id: &str) {
         let TurnTask { shard, tenure, key, number, .. } = self.pick_turn(id);
         self.give_up_turn(shard, tenure, key, number);
     }
 
-    /// Gives up a turn that was picked before.
+    /// Reports a removed turn task as lost.
     pub fn give_up_turn(&mut self, shard: ShardId, tenure: Tenure, key: InstanceKey, number: u64) {
         self.seen.turning.remove(&key);
         self.feed(|lane, now| lane.handle_turn_lost(now, shard, tenure, key, number));
     }
 
-    /// Takes every turn that is to be taken. Returns whether there was one.
+    /// Runs all turn tasks. Returns whether there was one.
     pub fn take_turns(&mut self) -> bool {
         let ids: Vec<Arc<str>> = self.turns.iter().map(|task| Arc::clone(&task.instance)).collect();
         ids.iter().for_each(|id| self.take_turn(id));
         !ids.is_empty()
     }
 
-    /// From now on histories that are read without running code lie there; or they are read again, and those that lie
-    /// there too.
+    /// Sets whether histories that are read without running code are held back. With `false`, those held back
+    /// are read.
     pub fn hold_histories(&mut self, is_held: bool) -> &mut ManualNode {
         let held = std::mem::replace(&mut self.held_histories, is_held.then(Vec::new));
         for task in held.into_iter().flatten() {
@@ -238,7 +241,7 @@ impl ManualNode {
         self
     }
 
-    /// How many histories were, or are to be, read without running code.
+    /// The number of histories that were, or are to be, read without running code.
     pub fn histories_read(&self) -> usize {
         self.seen.histories_read
     }
@@ -257,22 +260,22 @@ impl ManualNode {
 
     // ---- time -----------------------------------------------------------------------------------------------------
 
-    /// The time.
+    /// The current time.
     pub fn now_ms(&self) -> u64 {
         self.clock.load(Ordering::Relaxed)
     }
 
-    /// The time by the node's steady clock, which shows the same as the store's.
+    /// The time of the node's monotonic clock, which agrees with the store's.
     pub fn moment(&self) -> Moment {
         Duration::from_millis(self.now_ms())
     }
 
-    /// Lets time pass without telling anybody.
+    /// Sets the clock without informing the lane.
     pub fn set_clock(&mut self, now_ms: u64) {
         self.clock.fetch_max(now_ms, Ordering::Relaxed);
     }
 
-    /// Tells the lane the time, and reads what it finds due.
+    /// Tells the lane the current time, and handles due work.
     pub fn tick(&mut self) -> &mut ManualNode {
         loop {
             self.feed(|lane, now| lane.handle_time(now));
@@ -284,26 +287,27 @@ impl ManualNode {
         }
     }
 
-    /// Lets it be a time, and tells the lane.
+    /// Sets the clock and informs the lane.
     pub fn at(&mut self, now_ms: u64) -> &mut ManualNode {
         self.set_clock(now_ms);
         self.tick()
     }
 
-    /// A hint: something may have changed in the store.
+    /// Delivers a hint that the store may have changed.
     pub fn hint(&mut self, changes: &Changes) {
         self.feed(|lane, now| lane.handle_changes(now, changes));
     }
 
-    /// How many shards the lane should have from now on.
+    /// Sets the number of shards that the lane should own.
     pub fn set_target(&mut self, target: usize) -> &mut ManualNode {
         self.feed(|lane, now| lane.handle_target(now, target));
         self
     }
 
-    // ---- what the lane wants --------------------------------------------------------------------------------------
+    // ---- outputs of the lane
+    // --------------------------------------------------------------------------------------
 
-    /// Gives the lane an input, and lays down what it wants done about it.
+    /// Passes an input to the lane, and queues its outputs.
     fn feed(&mut self, input: impl FnOnce(&mut Lane, Moment)) {
         let now = self.moment();
         input(&mut self.lane, now);
@@ -318,14 +322,14 @@ impl ManualNode {
         match output {
             LaneOutput::Call(id, call) => {
                 self.note_call(&call);
-                if self.waiting.is_held_back(Kind::of(&call)) || self.trouble.is_slow(&call) {
+                if self.waiting.is_held_back(Kind::of(&call)) || self.faults.is_slow(&call) {
                     self.waiting.add(id, call);
                 } else {
                     let answer = self.answer_of(call);
                     self.lane.handle_response(now, id, answer);
                 }
             }
-            // It runs no code, so it is no turn that a test takes.
+            // It runs no code, so it is not a turn of the test.
             LaneOutput::TakeTurn(task) if !task.source.runs_code() => {
                 self.seen.histories_read += 1;
                 match &mut self.held_histories {
@@ -340,8 +344,8 @@ impl ManualNode {
                 let (key, instance) = (task.key, &task.instance);
                 self.seen.names.insert(key, Arc::clone(instance));
                 let beside = self.seen.turning.insert(key, task.shard);
-                assert!(beside.is_none(), "two turns of {instance:?} at a time");
-                assert!(!self.seen.committing.contains_key(&key), "a turn of {instance:?} beside a commit");
+                assert!(beside.is_none(), "two concurrent turns of {instance:?}");
+                assert!(!self.seen.committing.contains_key(&key), "a turn of {instance:?} during a commit");
                 self.turns.push_back(*task);
             }
             LaneOutput::RunActivity(task) => self.run_activity(*task),
@@ -374,7 +378,7 @@ impl ManualNode {
         }
     }
 
-    /// What was under way in these shards is nobody's any more.
+    /// Discards everything in progress in these shards.
     fn forget(&mut self, shards: &ShardSet) {
         self.seen.turning.retain(|_, shard| !shards.contains(*shard));
         self.seen.committing.retain(|_, shard| !shards.contains(*shard));

@@ -1,9 +1,8 @@
-//! Histories in which one thing is not what was recorded, and where replay has to notice it.
+//! Histories with one change each, at which replay must fail.
 //!
-//! A mutation changes the identity of one decision or ending: what it is, its place, or whether it is there at all.
-//! When events move, ids and references move with them, so that what is left is a history that could have been
-//! recorded, as far as that is possible. Tunables, recorded values and patch marks have no identity to change: replay
-//! takes them as they are.
+//! A mutation changes the identity of one decision or ending: its content, its position, or its presence.
+//! When events move, ids and references are adjusted, so that the result could have been recorded, as far as
+//! possible. Options, recorded values and patch marks have no identity: replay accepts them as they are.
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
@@ -15,24 +14,25 @@ use perennial_core::{
 use crate::Rng;
 use crate::renumber::{Draft, source_mut};
 
-/// A history with a mutation.
+/// A history with one mutation.
 #[derive(Debug)]
 pub struct Mutant {
-    /// What was changed.
+    /// The kind of change.
     pub mutation: Mutation,
-    /// The number of the turn in which it was.
+    /// The number of the changed turn.
     pub turn: u64,
-    /// The event, as numbered in the mutant, at which record and code part.
+    /// The event, as numbered in the mutant, at which the history and the code differ.
     ///
-    /// It is one event, with one exception. Code that asks for a recorded value which is not there cannot go on. What
-    /// its step has scheduled by then, it may have been about to drop, which would have left nothing; or it may be what
-    /// is recorded next. So schedules that follow in the record may be taken for its own.
+    /// It is one event, with one exception. Code that asks for a recorded value which is missing cannot
+    /// continue. It may have been about to drop the operations that its step has scheduled by then, which
+    /// would have left no events; or they may be recorded next. So schedules that follow in the history may
+    /// be taken for its own.
     pub parts_at: RangeInclusive<EventId>,
-    /// The history.
+    /// The mutated history.
     pub history: History,
 }
 
-/// What of a turn is changed.
+/// A kind of change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Mutation {
     /// A decision is of another kind.
@@ -43,28 +43,28 @@ pub enum Mutation {
     Name,
     /// An input, a payload, a status, attributes or an answer are different.
     Input,
-    /// Another instance was asked for.
+    /// The decision names another instance.
     Instance,
-    /// Another version was asked for.
+    /// The decision names another version.
     Version,
     /// A timer is due at another time.
     Due,
-    /// Something else was cancelled or answered.
+    /// Another event was cancelled or answered.
     Source,
-    /// A decision comes after the one that it came before.
+    /// Two decisions are swapped.
     Order,
     /// A decision is missing.
     Dropped,
-    /// A decision is too much.
+    /// A decision is added.
     Inserted,
-    /// The execution ended otherwise: with another output, not at all, or though it did not.
+    /// The execution ended differently: with another output, not at all, or although it did not end.
     Ending,
     /// Another number of random numbers was drawn.
     Draws,
 }
 
 impl Mutation {
-    /// All of them.
+    /// All kinds.
     pub const ALL: [Mutation; 13] = [
         Mutation::Kind,
         Mutation::Unit,
@@ -82,14 +82,14 @@ impl Mutation {
     ];
 }
 
-/// Every mutant of a history, each made when it is asked for, in any order.
+/// All mutants of a history, created lazily, in any order.
 pub fn mutants<'a>(history: &'a History, rng: &'a mut Rng) -> impl Iterator<Item = Mutant> + 'a {
     let mut sites: Vec<Site> = history.turns.iter().enumerate().flat_map(sites_of).collect();
     rng.shuffle(&mut sites);
     sites.into_iter().filter_map(move |site| mutate(history, site, rng))
 }
 
-/// Where a mutation may be made.
+/// A place for a mutation.
 #[derive(Clone, Copy)]
 struct Site {
     turn: usize,
@@ -98,7 +98,7 @@ struct Site {
     mutation: Mutation,
 }
 
-/// A turn that terminates is taken without running the code, so there is nothing to compare it with.
+/// A terminating turn runs no code, so there is nothing to compare it with.
 fn sites_of((turn, recorded): (usize, &Turn)) -> Vec<Site> {
     if let Some(Ending::OrchestrationTerminated { .. }) = recorded.ending() {
         return Vec::new();
@@ -122,7 +122,7 @@ fn sites_of((turn, recorded): (usize, &Turn)) -> Vec<Site> {
     sites
 }
 
-/// Makes a mutation, unless it would change nothing that counts.
+/// Applies a mutation, unless it would change nothing that replay compares.
 fn mutate(history: &History, site: Site, rng: &mut Rng) -> Option<Mutant> {
     let Site { turn, position, mutation } = site;
     let original = &history.turns[turn];
@@ -156,7 +156,7 @@ fn mutate(history: &History, site: Site, rng: &mut Rng) -> Option<Mutant> {
     Some(Mutant { mutation, turn: original.number, parts_at, history })
 }
 
-/// What makes a decision what it is, or nothing for what has no identity.
+/// The identity of a decision, or `None` if it has none.
 fn identity(event: &Event) -> Option<(UnitId, Decision)> {
     let EventKind::Decision { unit, decision } = &event.kind else {
         return None;
@@ -172,7 +172,7 @@ fn identity(event: &Event) -> Option<(UnitId, Decision)> {
     Some((unit.clone(), decision))
 }
 
-/// Where a replay that decides `original` parts from `mutant`, if it does.
+/// The event at which a replay that decides `original` differs from `mutant`, if any.
 fn parting(original: &Turn, mutant: &Turn) -> Option<RangeInclusive<EventId>> {
     let last = mutant.events.last()?.id;
     let behind_decisions = if mutant.ending().is_some() { last } else { last.next() };
@@ -200,17 +200,17 @@ fn parting(original: &Turn, mutant: &Turn) -> Option<RangeInclusive<EventId>> {
     }
 }
 
-/// Whether a mutant gives a system call of the code another value than was recorded for it. What code does that is told
-/// something else is no longer known, not even for the step so far: it may drop what that has scheduled.
+/// Whether a mutant gives a system call of the code another value than the recorded one. Then the behaviour
+/// of the code is unknown, even in the current step: it may drop operations that the step has scheduled.
 fn misleads(original: &Turn, mutant: &Turn) -> bool {
-    let (recorded, told) = (call_values(original), call_values(mutant));
+    let (recorded, given) = (call_values(original), call_values(mutant));
     recorded.iter().any(|(op, recorded)| {
-        let told = told.get(op).map_or(&[][..], Vec::as_slice);
-        recorded.iter().zip(told).any(|(recorded, told)| recorded != told)
+        let given = given.get(op).map_or(&[][..], Vec::as_slice);
+        recorded.iter().zip(given).any(|(recorded, given)| recorded != given)
     })
 }
 
-/// Whether a mutant has fewer values for a system call than the code will ask for.
+/// Whether a mutant has fewer values for a system call than the code asks for.
 fn lacks(original: &Turn, mutant: &Turn, op: &str) -> bool {
     let count = |turn: &Turn| call_values(turn).get(op).map_or(0, Vec::len);
     count(mutant) < count(original)
@@ -227,7 +227,7 @@ fn call_values(turn: &Turn) -> BTreeMap<&str, Vec<&Payload>> {
     values
 }
 
-/// Whether a decision schedules something that can be dropped again.
+/// Whether a decision schedules an operation that can be dropped again.
 fn opens(decision: &Decision) -> bool {
     matches!(
         decision,
@@ -238,7 +238,7 @@ fn opens(decision: &Decision) -> bool {
     )
 }
 
-/// Changes one thing about a decision, if it has such a thing.
+/// Changes one property of a decision, if it has that property.
 fn change(kind: &mut EventKind, mutation: Mutation, history: &History, rng: &mut Rng) -> Option<()> {
     if mutation == Mutation::Source {
         source_mut(kind)?.0 += 1;
@@ -309,7 +309,7 @@ fn change_field(decision: &mut Decision, field: Mutation, rng: &mut Rng) -> Opti
     Some(())
 }
 
-/// A decision that no program makes, or a system call. It is for the caller to say where that would belong.
+/// A decision that no program makes, or a system call. The caller decides where it fits.
 fn foreign(rng: &mut Rng, fits: impl Fn(&Decision) -> bool) -> Decision {
     let (name, text) = ("foreign".to_owned(), Payload::from("foreign"));
     let foreign = [
@@ -355,7 +355,7 @@ fn foreign(rng: &mut Rng, fits: impl Fn(&Decision) -> bool) -> Decision {
     (*rng.pick(&fitting)).clone()
 }
 
-/// A decision for a place where it does not belong: a foreign one, or a copy of one that belongs elsewhere.
+/// A decision for a place where it does not belong: a foreign one, or a copy from elsewhere.
 fn insertion(history: &History, turn: &Turn, position: usize, rng: &mut Rng) -> EventKind {
     let belongs = turn.events[position..].iter().find_map(identity);
     let fits_not = |event: &&Event| {

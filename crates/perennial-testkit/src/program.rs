@@ -1,7 +1,8 @@
 //! Programs: orchestrations as data.
 //!
-//! A program is a small tree that [`ProgramHandler`](crate::ProgramHandler) runs as an orchestration. It travels in
-//! the input, so that any node can run it, and it is plain data, so that a failing one can be printed and kept.
+//! A program is a small tree that [`ProgramHandler`](crate::ProgramHandler) runs as an orchestration. It is
+//! passed in the input, so that any node can run it, and it is plain data, so that a failing one can be
+//! printed and stored.
 
 use std::collections::BTreeSet;
 
@@ -12,121 +13,121 @@ use crate::Accumulator;
 
 /// The registered name of the orchestration that runs programs.
 pub const PROGRAM: &str = "program";
-/// The version that programs are registered under.
+/// The version under which programs are registered.
 pub const PROGRAM_VERSION: &str = "1.0.0";
-/// Ids that programs choose for others now and then, so that some are taken.
+/// Ids that programs choose for others now and then, so that some already exist.
 pub const SHARED_IDS: [&str; 3] = ["shared-0", "shared-1", "shared-2"];
 /// The tag of some activities.
 pub const TAG: &str = "tuned";
-/// The query that every program answers, with what its units and handlers share.
+/// The query that every program answers with its shared state.
 pub const STATE_QUERY: &str = "state";
 
 /// An orchestration as data.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Program {
-    /// What the root does, one after the other.
+    /// The statements of the root.
     pub body: Block,
-    /// What is done about events and updates, beside the root.
+    /// Handlers of events and updates.
     pub handlers: Vec<Handler>,
-    /// Who answers a cancel request.
+    /// The reaction to a cancel request.
     pub cancellation: Cancellation,
-    /// How the root ends.
+    /// The end of the root.
     pub end: End,
-    /// How many times it may continue as new.
+    /// The maximum number of continue-as-new.
     pub rounds: u8,
 }
 
-/// Statements that are run one after the other, in one unit.
+/// Statements that run in sequence, in one unit.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Block(pub Vec<Statement>);
 
-/// One thing that a unit does.
+/// A step of a unit.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Statement {
-    /// Begins something and waits for it.
+    /// Starts an operation and awaits it.
     Await(Awaitable),
-    /// Begins something, perhaps polls it once, does something else meanwhile, and only then turns to it.
+    /// Starts an operation, perhaps polls it once, runs a block, and only then returns to it.
     Hold {
-        /// What is begun.
+        /// The operation.
         what: Awaitable,
-        /// Whether it is polled right away, which makes this unit the one that its result goes to.
+        /// Whether it is polled at once, which makes this unit the one that receives its result.
         polled: bool,
-        /// What is done before anyone turns to it.
+        /// The block to run first.
         meanwhile: Block,
-        /// What becomes of it.
+        /// The further use of the operation.
         fate: Fate,
     },
-    /// Goes one way or the other, depending on everything seen so far.
+    /// Branches, depending on everything seen so far.
     If {
-        /// One way.
+        /// The first branch.
         then: Block,
-        /// The other.
+        /// The second branch.
         otherwise: Block,
     },
-    /// Repeats until the accumulator happens to be a multiple of four, or often enough.
+    /// Repeats until the accumulator is a multiple of four, or the maximum is reached.
     Repeat {
-        /// How often at most.
+        /// The maximum number of repetitions.
         at_most: u8,
-        /// What is repeated.
+        /// The block to repeat.
         body: Block,
     },
     /// Runs the body if a patch applies.
     Patched {
-        /// The patch.
+        /// The id of the patch.
         id: String,
-        /// What it adds.
+        /// The gated block.
         body: Block,
     },
-    /// Takes a value from outside, recorded.
+    /// Records a side effect.
     SideEffect {
-        /// The name it is recorded under.
+        /// The name under which it is recorded.
         name: String,
     },
-    /// Takes the recorded time.
+    /// Records the current time.
     UtcNow,
-    /// Takes a recorded UUID.
+    /// Records a UUID.
     NewGuid,
-    /// Draws a number and a UUID from the unit's stream.
+    /// Draws a number and a UUID from the unit's random stream.
     Random,
-    /// Looks at the time, at the instance itself and at whether it is being cancelled.
+    /// Reads the time, the instance's own data, and whether cancellation was requested.
     Look,
-    /// Reads back what the program has published and its attributes.
+    /// Reads the published value and the attributes of the program.
     ReadOneself,
-    /// Takes an event if one is there.
+    /// Takes an event if one has arrived.
     TryReceive {
         /// The event.
         name: String,
     },
-    /// Takes the next events of a name from a stream, which a timer may interrupt.
+    /// Receives the next events of a name from a stream, with a timeout.
     Stream {
         /// The event.
         name: String,
-        /// How many events at most.
+        /// The maximum number of events.
         at_most: u8,
-        /// How long it waits for each.
+        /// The timeout for each event.
         limit_ms: u64,
     },
-    /// Reads what handlers and units share.
+    /// Reads the shared state.
     ReadState,
-    /// Changes what handlers and units share.
+    /// Changes the shared state.
     ChangeState,
-    /// Publishes the accumulator as status.
+    /// Publishes the accumulator as the status.
     SetStatus,
     /// Sets an attribute to the accumulator, or removes it.
     UpsertAttribute {
         /// The attribute.
         name: String,
-        /// Whether it is removed.
+        /// Whether it is removed instead.
         remove: bool,
     },
-    /// Starts a program that is nobody's child.
+    /// Starts a program as a top-level instance.
     Start {
         /// The program.
         program: Box<Program>,
-        /// Whether it is started at its exact version.
+        /// Whether an exact version is given.
         versioned: bool,
-        /// Whether this one waits to hear what became of it.
+        /// Whether this program awaits the acknowledgement.
         heard: bool,
     },
     /// Raises an event at an instance.
@@ -136,37 +137,37 @@ pub enum Statement {
         /// The instance.
         to: Recipient,
     },
-    /// Raises an event at an instance once, and waits to hear what became of it.
+    /// Raises an event once, and awaits the acknowledgement.
     RaiseHeard {
         /// The event.
         event: String,
         /// The instance.
         to: Recipient,
     },
-    /// Asks an instance to cancel, and waits to hear what became of that.
+    /// Requests the cancellation of an instance, and awaits the acknowledgement.
     CancelOther {
         /// The instance.
         to: Recipient,
     },
-    /// Ends the execution and goes on in the next one, unless the rounds are used up.
+    /// Continues as new, unless the rounds are used up.
     ContinueAsNew,
 }
 
-/// Something that takes time.
+/// An operation that takes time.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Awaitable {
     /// An activity.
     Activity {
         /// Its name.
         name: String,
-        /// What it is given.
+        /// The input.
         input: ActivityInput,
-        /// Whether it is scheduled with retries, timeouts or a tag, by what was seen.
+        /// Whether it is scheduled with retries, timeouts or a tag, depending on what was seen.
         tuned: bool,
     },
     /// A timer.
     Timer {
-        /// How long it takes.
+        /// The duration.
         delay_ms: u64,
     },
     /// A wait for an external event.
@@ -178,135 +179,135 @@ pub enum Awaitable {
     Child {
         /// The program.
         program: Box<Program>,
-        /// Whether it gets an id of the program's choice.
+        /// Whether the program chooses its id.
         named: bool,
-        /// Whether it is started at its exact version.
+        /// Whether an exact version is given.
         versioned: bool,
         /// Whether it may outlive this instance.
         abandoned: bool,
-        /// What happens if its id is another's.
+        /// The policy for an id that exists.
         on_existing: OnTakenId,
     },
-    /// A handler has begun this many times.
+    /// A wait until a handler has started this many times.
     Signals {
         /// The handler's event or update.
         name: String,
-        /// How many times.
+        /// The number of starts.
         at_least: u64,
     },
-    /// No handler is at work.
+    /// A wait until no handler is running.
     HandlersIdle,
-    /// A block, in the unit that waits for it, from its first poll on.
+    /// A block, in the unit that awaits it, starting at its first poll.
     Sequence(Block),
-    /// Blocks side by side, each in a unit of its own.
+    /// Parallel blocks, each in its own unit.
     Parallel(Vec<Block>),
-    /// A block in a unit of its own.
+    /// A block in its own unit.
     Spawned(Block),
-    /// A block in a unit of its own that nothing cancels.
+    /// A block in its own unit that is never cancelled.
     Shielded(Block),
-    /// A block in a unit of its own that a cancel request does not end.
+    /// A block in its own unit that a cancel request does not end.
     Uncancellable(Block),
-    /// An activity or a child that is asked to stop after a while, and is waited for.
+    /// An activity or a child that is cancelled after a while and then awaited.
     Stopped {
-        /// What is stopped.
+        /// The operation to cancel.
         what: Box<Awaitable>,
-        /// After which time.
+        /// The delay before the cancellation.
         after_ms: u64,
     },
-    /// A program as a sub-orchestration with retries and a timeout, whose start is waited for.
+    /// A program as a sub-orchestration with retries and a timeout, whose start is awaited.
     Attempted {
         /// The program.
         program: Box<Program>,
     },
-    /// All of these, in one unit.
+    /// All operations, in one unit.
     Joined(Vec<Awaitable>),
-    /// All of these, or the first failure.
+    /// All operations, or the first failure.
     TryJoined(Vec<Awaitable>),
-    /// The first of these.
+    /// The first operation to finish.
     Raced {
         /// The operands, at least one.
         operands: Vec<Awaitable>,
-        /// Whether the program gets to know which one won.
+        /// Whether the program learns which one won.
         named: bool,
     },
-    /// Something with a time limit.
+    /// An operation with a timeout.
     Limited {
-        /// The limit.
+        /// The timeout.
         limit_ms: u64,
-        /// What is limited.
+        /// The operation.
         what: Box<Awaitable>,
     },
 }
 
-/// What an activity is given.
+/// The input of an activity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ActivityInput {
     /// The accumulator.
     Accumulator,
-    /// The same at every call, so that a history holds schedules that look alike.
+    /// The same at every call, so that a history contains identical schedules.
     Fixed,
 }
 
-/// What becomes of something that was begun and held.
+/// The further use of a started operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Fate {
-    /// It is waited for.
+    /// It is awaited.
     Awaited,
-    /// It is handed to a new unit, which waits for it.
+    /// It is moved to a new unit, which awaits it.
     HandedOver,
-    /// It is dropped, hence cancelled if it is still open.
+    /// It is dropped, which cancels it if it is still open.
     Dropped,
-    /// A spawned unit is let go; anything else is dropped.
+    /// A spawned unit is detached; anything else is dropped.
     Detached,
 }
 
-/// Who gets an event.
+/// The target of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Recipient {
-    /// The parent, or nobody if there is none.
+    /// The parent; no event is sent if there is none.
     Parent,
-    /// This very instance.
+    /// The instance itself.
     Itself,
     /// An instance that does not exist.
     Nobody,
-    /// Whichever instance has one of the [ids that programs share](SHARED_IDS).
+    /// The instance with one of the [ids that programs share](SHARED_IDS).
     Shared,
 }
 
-/// What is done about an event or update, each time in a unit of its own.
+/// A handler of an event or update. Each call runs in its own unit.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Handler {
     /// The event or update. No wait has the same name.
     pub name: String,
-    /// Which of the two.
+    /// Whether it handles events or updates.
     pub kind: HandlerKind,
     /// The position in the root's body before which it is installed.
     pub installed_before: usize,
-    /// What it does, after it has signalled that it began.
+    /// The block to run after the start is signalled.
     pub body: Block,
 }
 
-/// What a handler handles.
+/// The kind of calls that a handler handles.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum HandlerKind {
     /// External events.
     Event,
-    /// Updates, except [those that say so](Program::refused_update).
+    /// Updates, except [those to refuse](Program::refused_update).
     Update,
 }
 
-/// Who answers a cancel request.
+/// The reaction to a cancel request.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Cancellation {
-    /// The engine: the execution ends.
+    /// The engine ends the execution.
     LeftToEngine,
-    /// The root: it drops its body, cleans up and fails.
+    /// The root drops its body, cleans up and fails.
     Watched(Block),
-    /// A handler, beside the root, which goes on.
+    /// A handler runs, and the root continues.
     Handled(Block),
 }
 
-/// How a root ends.
+/// The end of a root.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum End {
     /// With a result.
@@ -315,18 +316,18 @@ pub enum End {
     Fail,
     /// With a result or an error, depending on everything seen.
     Depends,
-    /// In the next execution; with a result once the rounds are used up.
+    /// By continuing as new; with a result once the rounds are used up.
     ContinueAsNew,
 }
 
-/// What the orchestration that runs programs is given.
+/// The input of the orchestration that runs programs.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ProgramInput {
     /// The program.
     pub program: Program,
-    /// What its predecessors or its parent have seen.
+    /// The digest of its predecessors or its parent.
     pub accumulator: Accumulator,
-    /// How many times it may still continue as new.
+    /// The remaining number of continue-as-new.
     pub rounds_left: u8,
 }
 
@@ -345,13 +346,13 @@ impl ProgramInput {
 }
 
 impl Program {
-    /// The names that the program has handlers of a kind for. Their signals are all it may wait for without an open
-    /// operation to show it, so whoever drives it raises them when nothing else is open.
+    /// The names that the program has handlers of a kind for. A program may wait for their signals without an
+    /// open operation, so the driver raises them when nothing else is open.
     pub fn handled(&self, kind: HandlerKind) -> impl Iterator<Item = &str> {
         self.handlers.iter().filter(move |handler| handler.kind == kind).map(|handler| handler.name.as_str())
     }
 
-    /// The names of the events that the program may wait for or take, those of its children not included.
+    /// The names of the events that the program may wait for or take, without those of its children.
     pub fn awaited_events(&self) -> BTreeSet<&str> {
         let mut names = BTreeSet::new();
         self.walk(&mut |node| {
@@ -369,7 +370,7 @@ impl Program {
         Payload::from("refuse this")
     }
 
-    /// Visits every statement and awaitable, parents first. Programs that this one starts are not entered.
+    /// Visits every statement and awaitable, parents first. Programs that this one starts are not visited.
     pub fn walk<'a>(&'a self, visit: &mut impl FnMut(Node<'a>)) {
         let cleanup = match &self.cancellation {
             Cancellation::LeftToEngine => None,
@@ -382,12 +383,12 @@ impl Program {
     }
 }
 
-/// A part of a program, for those who walk through it.
+/// A part of a program, for visitors.
 #[derive(Clone, Copy, Debug)]
 pub enum Node<'a> {
     /// A statement.
     Statement(&'a Statement),
-    /// Something that takes time.
+    /// An operation that takes time.
     Awaitable(&'a Awaitable),
 }
 

@@ -1,4 +1,4 @@
-//! What a world recorded of one instance, and taking up any of it again.
+//! The recording of one instance in a world, and resuming at any point of it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,45 +13,46 @@ use crate::interpret::{ProgramHandler, SideEffects};
 use crate::program::STATE_QUERY;
 use crate::world::INSTANCE;
 
-/// One instance from its start to its end, execution by execution.
+/// One instance from its start to its end, by execution.
 #[derive(Debug)]
 pub struct Recording {
-    /// The executions, first to last.
+    /// The executions in order.
     pub executions: Vec<RecordedExecution>,
-    /// How often things happened that histories do not show.
+    /// The number of occurrences of things that histories do not contain.
     pub unrecorded: BTreeMap<&'static str, u64>,
 }
 
-/// One execution: its history, and what it looked like between its turns.
+/// One execution: its history, and its visible state between turns.
 #[derive(Debug, PartialEq)]
 pub struct RecordedExecution {
-    /// What it began with.
+    /// Its first event.
     pub started: Started,
     /// Its turns.
     pub history: History,
-    /// For each turn, how many side effects had happened before it.
+    /// For each turn, the number of side effects before it.
     pub side_effects: Vec<u64>,
-    /// For each turn that ran the code, what the execution looked like after it.
+    /// For each turn that ran the code, the visible state after it.
     pub views: Vec<View>,
-    /// What goes on after it.
+    /// The execution that follows, if any.
     pub successor: Option<Successor>,
 }
 
-/// What an execution looks like between turns. It follows from the turns so far, so every replay looks the same.
+/// The visible state of an execution between turns. It is a function of the turns so far, so every replay has
+/// the same.
 #[derive(Clone, Debug, PartialEq)]
 pub struct View {
-    /// All that its ledger knows: what is open, keys, status, attributes.
+    /// The state of its ledger: open operations, keys, status, attributes.
     pub ledger: String,
-    /// What it answers to the state query.
+    /// Its answer to the state query.
     pub state: Result<Payload, String>,
     /// Units that wait for nothing.
     pub stalled: Vec<UnitId>,
-    /// Whether it has taken cancellation over.
+    /// Whether it handles cancellation itself.
     pub took_over_cancellation: bool,
 }
 
 impl View {
-    /// Looks at an execution.
+    /// Captures the visible state of an execution.
     pub fn of(execution: &mut Execution) -> View {
         View {
             ledger: format!("{:?}", execution.ledger()),
@@ -78,7 +79,7 @@ impl RecordedExecution {
         self.history.turns.iter().map(encode_turn).collect()
     }
 
-    /// A fresh execution that has replayed the first `turns` turns, ready for the next one to be taken or replayed.
+    /// Creates an execution that has replayed the first `turns` turns, ready for the next one.
     pub fn resume_after(&self, turns: usize, options: ExecutionOptions) -> Result<Execution, TurnFailure> {
         let side_effects = SideEffects::default();
         side_effects.rewind(self.side_effects.get(turns).copied().unwrap_or_default());
@@ -88,7 +89,7 @@ impl RecordedExecution {
         Ok(execution)
     }
 
-    /// An execution of a handler that has replayed everything, from the stored bytes.
+    /// Creates an execution of a handler that has replayed everything from the stored bytes.
     pub(crate) fn hydrate(
         &self,
         handler: &Arc<dyn OrchestrationHandler>,

@@ -1,10 +1,10 @@
-//! A history that is being edited: events come, go and move, and ids and references follow.
+//! Editing of histories: events are added, removed and moved, and ids and references are adjusted.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use perennial_core::{Decision, Event, EventId, EventKind, History, Job, Turn};
 
-/// A history whose events carry the ids they had before, if they were there before.
+/// A history whose events keep their original ids, if they had one.
 pub(crate) struct Draft {
     pub(crate) turns: Vec<DraftTurn>,
 }
@@ -25,8 +25,7 @@ impl Draft {
         Draft { turns: turns.collect() }
     }
 
-    /// The history with its events renumbered. What refers to an event that is gone is gone with it, and so is a
-    /// turn that has nothing left.
+    /// Renumbers the events. Events that refer to a removed event are removed, and so are empty turns.
     pub(crate) fn finish(mut self) -> History {
         self.drop_dangling();
         let mut ids = BTreeMap::new();

@@ -1,16 +1,16 @@
-//! Seeded chance: the same seed gives the same choices, on every machine and in every release.
+//! Seeded random numbers: a seed gives the same sequence on every machine and in every release.
 
 /// A SplitMix64 generator with the few draws that generated tests need.
 #[derive(Clone, Debug)]
 pub struct Rng(u64);
 
 impl Rng {
-    /// The choices that belong to a seed.
+    /// Creates the generator of a seed.
     pub fn new(seed: u64) -> Rng {
         Rng(seed)
     }
 
-    /// Choices of their own for a part, so that what one part draws does not move what another one gets.
+    /// Creates an independent generator for a part, so that its draws do not affect other parts.
     #[must_use]
     pub fn fork(&mut self) -> Rng {
         Rng(self.draw())
@@ -33,17 +33,17 @@ impl Rng {
         low + self.draw() % (high - low + 1)
     }
 
-    /// True in `percent` of a hundred draws.
+    /// True with this probability in percent.
     pub fn percent(&mut self, percent: u64) -> bool {
         self.draw() % 100 < percent
     }
 
-    /// One of the items, of which there must be some.
+    /// One of the items, which must not be empty.
     pub fn pick<'a, T>(&mut self, items: &'a [T]) -> &'a T {
         &items[self.below(items.len())]
     }
 
-    /// An item, each as likely as its weight says. At least one weight must not be zero.
+    /// An item with a probability proportional to its weight. At least one weight must not be zero.
     pub fn weighted<T: Copy>(&mut self, items: &[(u64, T)]) -> T {
         let total: u64 = items.iter().map(|(weight, _)| weight).sum();
         let mut drawn = self.draw() % total;
@@ -56,7 +56,7 @@ impl Rng {
         unreachable!("the draw is below the sum of the weights")
     }
 
-    /// Puts the items into another order.
+    /// Shuffles the items.
     pub fn shuffle<T>(&mut self, items: &mut [T]) {
         for last in (1..items.len()).rev() {
             items.swap(last, self.below(last + 1));
@@ -64,7 +64,7 @@ impl Rng {
     }
 }
 
-/// Spreads every bit of a number over all of them.
+/// Mixes the bits of a number.
 pub(crate) fn mix(mut bits: u64) -> u64 {
     bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);

@@ -1,9 +1,10 @@
-//! The world around one program: it answers what is open, in an order and in portions that a seed decides.
+//! The environment of one program: completes its open operations in an order and in portions that a seed
+//! determines.
 //!
-//! Nothing is awaited and no clock runs; a world is a loop over turns. It is fair where that is needed for an end (what
-//! is open is answered some time) and unfair everywhere else: it fails things, repeats itself, raises events too early
-//! or for nobody, asks for cancellation, terminates. Evictions are drawn from a chance of their own, so that a world
-//! with them and one without do the same.
+//! A world is a loop over turns, without a clock or an async runtime. It is fair as far as a program needs it
+//! to end (open operations complete eventually) and unfair otherwise: it fails operations, repeats jobs,
+//! raises events early or for no wait, requests cancellation, terminates. Evictions are drawn from a separate
+//! generator, so that a world with them and one without do the same.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -23,12 +24,12 @@ use crate::recording::{RecordedExecution, Recording, View};
 /// The instance id of every program in a world.
 pub const INSTANCE: &str = "instance-1";
 
-/// After this many turns everything that is open is answered at once, and nothing is added.
+/// After this many turns all open operations complete at once, and no other jobs are sent.
 const PATIENCE_TURNS: u64 = 150;
-/// After this many turns a program that was to end has not.
+/// After this many turns a program counts as endless.
 const MAX_TURNS: u64 = 1_000;
 
-/// Drives one program until it ends.
+/// Runs one program until it ends.
 pub struct World {
     seed: u64,
     rng: Rng,
@@ -42,15 +43,15 @@ pub struct World {
     unrecorded: BTreeMap<&'static str, u64>,
 }
 
-/// What a world is set on from the start.
+/// Fixed choices of a world.
 struct Plan {
-    /// How many open operations a turn answers at most.
+    /// The maximum number of open operations that complete in a turn.
     portion: usize,
     cancel_at_turn: Option<u64>,
     terminate_at_turn: Option<u64>,
 }
 
-/// An execution that is under way.
+/// A running execution.
 struct Stage {
     execution: Execution,
     answers: Answers,
@@ -58,7 +59,7 @@ struct Stage {
 }
 
 impl World {
-    /// The world that belongs to a seed.
+    /// Creates the world of a seed.
     pub fn new(seed: u64) -> World {
         let mut rng = Rng::new(seed);
         let at_turn = |percent, rng: &mut Rng| rng.percent(percent).then(|| rng.between(1, 8));
@@ -82,14 +83,15 @@ impl World {
         }
     }
 
-    /// The same world, but at half of the turn boundaries the execution is dropped and replayed from stored bytes.
+    /// The same world, but at half of the turn boundaries the execution is dropped and replayed from stored
+    /// bytes.
     #[must_use]
     pub fn evicting(mut self) -> World {
         self.evictions = Some(Rng::new(!self.seed));
         self
     }
 
-    /// The same world, with turns replayed in the shadow as they are taken.
+    /// The same world, with every turn replayed in the shadow.
     #[must_use]
     pub fn with_shadow_replay(mut self) -> World {
         self.options.shadow_replay = true;
@@ -154,7 +156,7 @@ impl World {
         }
     }
 
-    /// Takes a turn with these jobs, or ends the execution over its head.
+    /// Takes a turn with these jobs, or terminates the execution.
     fn take_turn(&mut self, stage: &mut Stage, jobs: Vec<Job>) -> Result<(), Why> {
         if self.turns == MAX_TURNS {
             return Err(Why::TooManyTurns);
@@ -187,7 +189,7 @@ impl World {
         Ok(())
     }
 
-    /// Time goes on a little, or a lot, or a clock is behind.
+    /// Time advances by a little or a lot, or a clock is behind.
     fn turn_time(&mut self) -> u64 {
         let (forward, back) =
             self.rng.weighted(&[(6, (3, 0)), (2, (2_000, 0)), (1, (20_000, 0)), (1, (0, 500))]);
@@ -201,7 +203,7 @@ impl World {
         if ledger.turns() == 0 {
             None
         } else if ledger.cancel_request().is_some_and(|cancel| cancel.until_ms() < self.now_ms) {
-            Some("the grace is over")
+            Some("the grace period has ended")
         } else if self.plan.terminate_at_turn.is_some_and(|turn| turn <= self.turns) {
             Some("terminated")
         } else {
@@ -226,8 +228,8 @@ impl World {
         jobs
     }
 
-    /// Whether handlers have to be called for the program to go on, as far as its ledger tells. With waits open that is
-    /// only a guess: their events may have come. Not every time, or handlers would never be idle.
+    /// Whether handlers must be called for the program to continue, as far as its ledger shows. With open
+    /// waits this is a guess: their events may have arrived. Not every time, or handlers would never be idle.
     fn owes_signals(&mut self, ledger: &Ledger) -> bool {
         let is_wait = |open: &Decision| matches!(open, Decision::ExternalSubscribed { .. });
         let nothing_is_open = ledger.open().next().is_none();
@@ -243,11 +245,11 @@ impl World {
             surprises.extend(stage.answers.out_of_place(&mut self.rng, stage.execution.ledger(), jobs));
         }
         if self.plan.cancel_at_turn.is_some_and(|turn| turn <= self.turns) {
-            // A second request is asked for now and then: with a grace that ends sooner, or in vain.
+            // Sometimes a second request is made: with an earlier end of the grace period, or without effect.
             let again = self.rng.percent(70);
             self.plan.cancel_at_turn = again.then(|| self.turns + self.rng.between(1, 5));
             surprises.push(Job::OrchestrationCancelRequested {
-                reason: format!("asked for in turn {}", self.turns),
+                reason: format!("requested in turn {}", self.turns),
                 grace_ms: self.rng.between(0, 30_000),
             });
         }
@@ -259,18 +261,18 @@ impl World {
         }
         let ledger = stage.execution.ledger();
         if ledger.turns() > 0 && self.rng.percent(8) {
-            // One more than the program needs, first so that its number is known, and nobody is to see it.
+            // An additional event, first so that its number is known; the program must not receive it.
             let event_id = EventId(ledger.events()).next();
             jobs.insert(0, self.some_event(program));
             jobs.push(Job::ExternalEventSkipped { event_id });
         }
     }
 
-    /// A repair on record, which the program does not see.
+    /// A recorded repair, which is invisible to the program.
     fn repair(&mut self) -> Job {
         match self.rng.percent(50) {
             true => Job::InstanceResumed {
-                why: perennial_core::Why::new("it is over"),
+                why: perennial_core::Why::new("the pause has ended"),
                 paused_ms: self.now_ms,
                 paused: perennial_core::Why::new("an audit").by("somebody"),
             },
@@ -280,7 +282,7 @@ impl World {
         }
     }
 
-    /// An event that the program may know or may not.
+    /// An event that the program may or may not know.
     fn some_event(&mut self, program: &Program) -> Job {
         let mut names: Vec<&str> = program.awaited_events().into_iter().collect();
         names.extend(program.handled(HandlerKind::Event));
@@ -289,7 +291,7 @@ impl World {
         event(&mut self.rng, name)
     }
 
-    /// The updates that the execution accepts, of all that are offered.
+    /// The updates that the execution accepts.
     fn updates(&mut self, execution: &mut Execution, program: &Program) -> Vec<Job> {
         let mut accepted = Vec::new();
         for name in program.handled(HandlerKind::Update).chain(["update-unknown"]) {
@@ -317,32 +319,32 @@ impl World {
     }
 }
 
-/// A program that did not come to its end.
+/// A program that did not end.
 #[derive(Debug)]
 pub struct Unfinished {
     /// The seed of the world.
     pub seed: u64,
     /// The program.
     pub program: Program,
-    /// What was recorded up to there.
+    /// The recording so far.
     pub executions: Vec<RecordedExecution>,
-    /// What went wrong.
+    /// The reason.
     pub why: Why,
 }
 
-/// Why a program did not come to its end.
+/// The reason why a program did not end.
 #[derive(Debug)]
 pub enum Why {
     /// A turn or a replay failed.
     Failed(TurnFailure),
-    /// It does not end, though everything it asked for was answered.
+    /// It does not end although all operations complete.
     TooManyTurns,
 }
 
 impl fmt::Display for Unfinished {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let program = serde_json::to_string(&self.program).map_err(|_| fmt::Error)?;
-        writeln!(f, "in the world of seed {} a program did not come to its end: {}", self.seed, self.why)?;
+        writeln!(f, "a program did not end in the world with seed {}: {}", self.seed, self.why)?;
         writeln!(f, "the program: {program}")?;
         for recorded in &self.executions {
             writeln!(f, "execution {}:", recorded.started.execution)?;

@@ -1,4 +1,4 @@
-//! The process that starts orders, kills the worker, and looks at what became of the orders.
+//! The process that starts orders, kills the worker, and checks the orders.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -16,14 +16,14 @@ use crate::exit::{ExitKind, Failure};
 use crate::output::{self, line, now_ms};
 use crate::timeline::{self, Marks};
 
-/// How long the fleet may go without finishing an order after the last kill before the rest counts as lost.
+/// The time without a finished order after which the remaining orders count as lost.
 const STALL: Duration = Duration::from_secs(20);
-/// How long a worker lives at least.
+/// The minimum lifetime of a worker.
 const LIFE_MS: u64 = 450;
-/// How often the count of finished orders is looked at.
+/// The interval at which finished orders are counted.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// What is asked of the demo.
+/// The arguments of the demo.
 pub(crate) struct Demo {
     pub(crate) orders: usize,
     pub(crate) kills: usize,
@@ -31,7 +31,7 @@ pub(crate) struct Demo {
     pub(crate) as_json: bool,
 }
 
-/// The count.
+/// The result of the demo; `--json` prints it.
 #[derive(Debug, Serialize)]
 struct Report {
     started: usize,
@@ -45,13 +45,13 @@ struct Report {
     seconds: f64,
 }
 
-/// Runs the demo, and tidies up after it.
+/// Runs the demo and deletes its files.
 pub(crate) async fn run(demo: Demo) -> Result<(), Failure> {
     let temporary = tempfile::tempdir()?;
     let directory = match &demo.keep {
         None => temporary.path().to_owned(),
         Some(path) if path.exists() => {
-            let message = format!("{} exists; --keep names a new directory", path.display());
+            let message = format!("{} exists; --keep needs a new directory", path.display());
             return Err(Failure::new(ExitKind::Refused, message));
         }
         Some(path) => {
@@ -68,7 +68,7 @@ pub(crate) async fn run(demo: Demo) -> Result<(), Failure> {
     if demo.as_json {
         output::object(&report)?;
     } else {
-        fleet.tell(&report).await?;
+        fleet.print(&report).await?;
         if let Some(path) = &demo.keep {
             let store = path.join("orders.db");
             line(format!("\nkept: perennial --store sqlite:{} list", store.display()))?;
@@ -77,7 +77,7 @@ pub(crate) async fn run(demo: Demo) -> Result<(), Failure> {
     if report.lost == 0 && report.doubled == 0 { Ok(()) } else { Err(Failure::Silent(ExitKind::Failed)) }
 }
 
-/// The orders, and the worker of the moment.
+/// The orders, and the current worker.
 struct Fleet {
     store: String,
     ledger_path: PathBuf,
@@ -87,7 +87,7 @@ struct Fleet {
     worker: Option<Worker>,
     /// The orders whose start was acknowledged.
     started: Vec<(String, Order)>,
-    /// Those that wait for somebody's decision.
+    /// The orders that wait for approval.
     undecided: Vec<(String, bool)>,
     killed_at_ms: Vec<u64>,
     begun: Instant,
@@ -118,11 +118,11 @@ impl Fleet {
         })
     }
 
-    /// Starts orders in as many parts as the worker has lives, and kills it after each but the last.
+    /// Starts one part of the orders for each worker process, and kills each process but the last.
     async fn direct(&mut self, demo: &Demo) -> Result<Report, Failure> {
         let lives = demo.kills + 1;
-        self.say(format!(
-            "{} orders on one SQLite file; the worker will be killed {} times",
+        self.print_line(format!(
+            "{} orders on one SQLite file; the worker is killed {} times",
             demo.orders, demo.kills
         ))?;
         for life in 0..lives {
@@ -130,10 +130,10 @@ impl Fleet {
             if life == demo.kills {
                 break;
             }
-            // Not always at the same point of an order's life.
+            // Vary the point in an order's life at which the kill happens.
             self.watch(Duration::from_millis(LIFE_MS + 170 * (life as u64 % 4))).await?;
             self.kill().await?;
-            // Decisions do not wait for a worker: they are on disk when they are acknowledged.
+            // Events do not need a running worker: they are on disk when they are acknowledged.
             self.decide(demo.orders / lives / 5).await?;
         }
         self.finish().await?;
@@ -152,12 +152,12 @@ impl Fleet {
         Ok(())
     }
 
-    /// Says yes or no to the large orders, but for this many of the newest: people take their time.
+    /// Approves or declines the large orders, except this many of the newest: people take a while to decide.
     async fn decide(&mut self, but: usize) -> Result<(), Failure> {
         let decided = self.undecided.len().saturating_sub(but);
         for (id, approved) in self.undecided.drain(..decided).collect::<Vec<_>>() {
             match self.client.raise_event(&id, APPROVAL, approved).await {
-                // A bad card undoes an order before anybody decides.
+                // A declined card compensates an order before its approval.
                 Ok(()) | Err(ClientError::Ended { .. }) => {}
                 Err(error) => return Err(error.into()),
             }
@@ -173,12 +173,12 @@ impl Fleet {
         let done = self.completed().await?;
         let open = self.started.len() as u64 - done;
         let kills = self.killed_at_ms.len();
-        self.say(format!("  kill -9 #{kills}: {done} orders are done, {open} are somewhere on their way"))?;
+        self.print_line(format!("  kill -9 #{kills}: {done} orders completed, {open} in progress"))?;
         self.worker = Some(Worker::start(&self.store, &self.ledger_path, &self.log).await?);
         Ok(())
     }
 
-    /// Shows the count for a while.
+    /// Updates the progress bar for a while.
     async fn watch(&self, time: Duration) -> Result<(), Failure> {
         let until = Instant::now() + time;
         while Instant::now() < until {
@@ -188,7 +188,7 @@ impl Fleet {
         Ok(())
     }
 
-    /// Waits until every order has ended, or none has for long.
+    /// Waits until every order has ended, or none has ended for [`STALL`].
     async fn finish(&mut self) -> Result<(), Failure> {
         self.decide(0).await?;
         let (mut seen, mut since) = (0, Instant::now());
@@ -220,7 +220,7 @@ impl Fleet {
         Ok(rows)
     }
 
-    /// Looks at every order whose start was acknowledged, and at what the world has seen of it.
+    /// Compares every order whose start was acknowledged with its effects in the ledger.
     async fn count(&self, kills: usize) -> Result<Report, Failure> {
         let mut report = Report {
             started: self.started.len(),
@@ -252,15 +252,15 @@ impl Fleet {
                     charged == refunded && self.ledger.done(id, "release")? > 0
                 }
             };
-            // What is said to be done and is not in the ledger is lost as well.
+            // An order whose effects are not in the ledger is lost as well.
             report.lost += usize::from(!is_true);
         }
         report.seconds = (self.begun.elapsed().as_secs_f64() * 10.0).round() / 10.0;
         Ok(report)
     }
 
-    /// The story of the order that lived through most kills, and the count.
-    async fn tell(&self, report: &Report) -> Result<(), Failure> {
+    /// Prints the timeline of the order that survived the most kills, and the counts.
+    async fn print(&self, report: &Report) -> Result<(), Failure> {
         let is_eventful = |placed: &Order| placed.needs_approval() && placed.cents.is_multiple_of(3);
         let mut best: Option<((usize, bool), String, History)> = None;
         for (id, placed) in &self.started {
@@ -277,7 +277,7 @@ impl Fleet {
             }
         }
         if let Some((_, id, history)) = best {
-            line("\nhow one order went (✗: its worker was killed)\n")?;
+            line("\none order as a timeline (✗: the worker was killed)\n")?;
             let marks = Marks { label: "kill -9", at_ms: &self.killed_at_ms };
             for drawn in timeline::draw(&id, &history, now_ms(), Some(marks)) {
                 line(drawn.trim_end())?;
@@ -288,12 +288,12 @@ impl Fleet {
             "\nstarted {started}, completed {completed}, lost {lost}, doubled {doubled}, kills {kills}"
         ))?;
         line(format!(
-            "({shipped} shipped, {undone} undone by their saga; {repeated} requests came again after a kill and were \
-             known by their key; {seconds} s)"
+            "({shipped} shipped, {undone} compensated; {repeated} requests were repeated after a kill and recognized by \
+             their idempotency key; {seconds} s)"
         ))
     }
 
-    fn say(&self, text: String) -> Result<(), Failure> {
+    fn print_line(&self, text: String) -> Result<(), Failure> {
         if self.is_quiet {
             return Ok(());
         }

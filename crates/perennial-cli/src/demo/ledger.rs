@@ -1,7 +1,8 @@
-//! The world outside of the demo's orders: a table of what was really done.
+//! The external system of the demo: a table of effects.
 //!
-//! It stands for a bank or a warehouse. Like them it knows a repeated request by its idempotency key, and does it once.
-//! What two requests with different keys ask for is done twice, and the count at the end tells.
+//! It plays the part of a bank or a warehouse. Like them, it recognizes a repeated request by its idempotency
+//! key and applies it once. Two requests with different keys are applied twice, which the final count
+//! reports.
 
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
@@ -16,7 +17,6 @@ const CREATE: &str = "CREATE TABLE IF NOT EXISTS ledger (
     requests INTEGER NOT NULL
 ) WITHOUT ROWID";
 
-/// The ledger, in a file of its own.
 pub(crate) struct Ledger(Mutex<Connection>);
 
 impl Ledger {
@@ -24,13 +24,13 @@ impl Ledger {
         let connection = Connection::open(path)?;
         connection.busy_timeout(Duration::from_secs(10))?;
         connection.pragma_update(None, "journal_mode", "wal")?;
-        // Only processes die here, not the machine.
+        // The demo kills processes, not the machine.
         connection.pragma_update(None, "synchronous", "off")?;
         connection.execute(CREATE, [])?;
         Ok(Ledger(Mutex::new(connection)))
     }
 
-    /// Does something once per key.
+    /// Applies an effect once per key.
     pub(crate) fn apply(&self, key: &str, instance: &str, effect: &str) -> rusqlite::Result<()> {
         let connection = self.connection();
         let mut statement = connection.prepare_cached(
@@ -39,7 +39,7 @@ impl Ledger {
         statement.execute(params![key, instance, effect]).map(drop)
     }
 
-    /// The orders for which something was done twice.
+    /// The number of orders with a duplicated effect.
     pub(crate) fn doubled(&self) -> rusqlite::Result<i64> {
         let orders = "SELECT count(DISTINCT CASE instr(instance, '::') WHEN 0 THEN instance
                 ELSE substr(instance, 1, instr(instance, '::') - 1) END)
@@ -47,12 +47,12 @@ impl Ledger {
         self.connection().query_row(orders, [], |row| row.get(0))
     }
 
-    /// The requests that came again and were known by their key.
+    /// The number of requests that were repeated and recognized by their key.
     pub(crate) fn repeated(&self) -> rusqlite::Result<i64> {
         self.connection().query_row("SELECT ifnull(sum(requests - 1), 0) FROM ledger", [], |row| row.get(0))
     }
 
-    /// How often something was done for an order.
+    /// The number of times that an effect was applied for an order.
     pub(crate) fn done(&self, instance: &str, effect: &str) -> rusqlite::Result<i64> {
         let connection = self.connection();
         let mut statement =

@@ -1,4 +1,4 @@
-//! `perennial demo`: orders on an embedded file, a worker that is killed again and again, and the count at the end.
+//! `perennial demo`: orders on an embedded store, a worker that is killed repeatedly, and a final count.
 
 mod director;
 mod ledger;

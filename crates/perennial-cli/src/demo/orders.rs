@@ -1,16 +1,16 @@
-//! The shop of the demo: what happens to an order, as one would write it.
+//! The shop of the demo: its orchestrations and activities, written as an application would.
 
 use perennial::prelude::*;
 use serde::{Deserialize, Serialize};
 
 use super::ledger::Ledger;
 
-/// Orders of this much or more need a yes from a person.
+/// Orders of at least this amount need approval.
 const APPROVAL_CENTS: u64 = 50_000;
-/// A card that the bank says no to.
+/// A card that the bank declines.
 const BAD_CARD: &str = "stolen";
 
-/// All of the shop. Its activities write into a [`Ledger`].
+/// All registrations of the shop. Its activities write to a [`Ledger`].
 pub(crate) fn registrations() -> Registrations {
     Registrations::new()
         .register(order)
@@ -23,10 +23,9 @@ pub(crate) fn registrations() -> Registrations {
         .register(hand_over)
 }
 
-/// Somebody's decision about a large order.
+/// The decision on a large order.
 pub(crate) const APPROVAL: ExternalEvent<bool> = ExternalEvent::named("approval");
 
-/// What a customer ordered.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Order {
     pub(crate) item: String,
@@ -35,7 +34,7 @@ pub(crate) struct Order {
 }
 
 impl Order {
-    /// The order of a number: most are plain, every fifth is large, some cards are bad.
+    /// Generates the order with a number: most are small, every fifth is large, some cards are declined.
     pub(crate) fn of_number(number: usize) -> Order {
         let item = ["a rose", "a peony", "an aster", "a sage", "a fern"][number % 5].to_owned();
         let cents =
@@ -49,17 +48,13 @@ impl Order {
     }
 }
 
-/// How an order ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Outcome {
-    /// It is on its way.
     Shipped {
-        /// In how many parcels.
         parcels: usize,
     },
-    /// It was undone.
+    /// The order was compensated.
     Undone {
-        /// Why.
         reason: String,
     },
 }
@@ -121,8 +116,8 @@ pub(crate) async fn shipping(ctx: OrchestrationContext, item: String) -> Result<
     Ok(parcels.len())
 }
 
-/// Does something in the world, which takes a while, and writes it into the ledger. A request that comes again, because
-/// the process died before its result was recorded, is known by its key.
+/// Applies an effect, after a delay, and writes it to the ledger. If the process crashes before the result is
+/// recorded, the request is repeated, and the ledger recognizes it by its key.
 async fn effect(ctx: &ActivityContext, what: &str) -> Result<(), String> {
     tokio::time::sleep(Duration::from_millis(25)).await;
     let ledger = ctx.state::<Ledger>();
@@ -144,7 +139,7 @@ pub(crate) async fn charge(ctx: ActivityContext, card: String, cents: u64) -> Re
     if card == BAD_CARD {
         return Err(BankError::Declined);
     }
-    // The bank is shaky: every third charge is not answered at first.
+    // The bank is unreliable: every third charge gets no answer at the first attempt.
     if ctx.attempt() == 1 && cents.is_multiple_of(3) {
         return Err(BankError::NoAnswer);
     }

@@ -1,4 +1,4 @@
-//! The process that runs the orders, and that is killed again and again.
+//! The process that runs the orders and is killed repeatedly.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -12,12 +12,12 @@ use super::ledger::Ledger;
 use super::orders;
 use crate::exit::Failure;
 
-/// What a worker says when it has taken the store over.
+/// The line that a worker prints once it owns the store.
 const READY: &str = "ready";
-/// How long a worker may take to say so.
+/// The time that a worker has to print it.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Runs orders until it is killed, or the process that started it is gone.
+/// Runs orders until it is killed, or the process that started it has ended.
 pub(crate) async fn run(store: &str, ledger: &Path) -> Result<(), Failure> {
     let ledger = Ledger::open(ledger)?;
     let _runtime = Runtime::open(store).registrations(orders::registrations()).state(ledger).start().await?;
@@ -28,11 +28,11 @@ pub(crate) async fn run(store: &str, ledger: &Path) -> Result<(), Failure> {
     Ok(())
 }
 
-/// A running worker. It does not outlive this.
+/// A running worker, which is killed when this is dropped.
 pub(crate) struct Worker(Child);
 
 impl Worker {
-    /// Starts a worker, and waits until it has taken the store over.
+    /// Starts a worker and waits until it owns the store.
     pub(crate) async fn start(store: &str, ledger: &Path, log: &Path) -> Result<Worker, Failure> {
         let log_file = File::options().create(true).append(true).open(log)?;
         let mut child = Command::new(std::env::current_exe()?)
@@ -42,7 +42,7 @@ impl Worker {
             .stdout(Stdio::piped())
             .stderr(log_file)
             .spawn()?;
-        let stdout = child.stdout.take().expect("it is a pipe");
+        let stdout = child.stdout.take().expect("stdout is piped");
         let worker = Worker(child);
         let first_line = tokio::task::spawn_blocking(move || {
             let mut line = String::new();
@@ -50,13 +50,13 @@ impl Worker {
         });
         let is_ready = tokio::time::timeout(PATIENCE, first_line).await;
         if !matches!(is_ready, Ok(Ok(Ok(line))) if line.trim() == READY) {
-            let said = std::fs::read_to_string(log).unwrap_or_default();
-            return Err(Failure::failed(format!("the worker did not start: {}", said.trim())));
+            let output = std::fs::read_to_string(log).unwrap_or_default();
+            return Err(Failure::failed(format!("the worker did not start: {}", output.trim())));
         }
         Ok(worker)
     }
 
-    /// Kills the worker as `kill -9` does: it has no say in it.
+    /// Kills the worker with SIGKILL, which it cannot handle.
     pub(crate) fn kill(mut self) -> Result<(), Failure> {
         self.0.kill()?;
         self.0.wait()?;
@@ -66,7 +66,7 @@ impl Worker {
 
 impl Drop for Worker {
     fn drop(&mut self) {
-        // It may be dead already.
+        // The process may have ended already.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }

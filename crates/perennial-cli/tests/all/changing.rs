@@ -1,27 +1,30 @@
-//! P8: changes reach the process that runs the store, and those over many instances ask first.
+//! P8: changes reach the process that runs the store, and bulk changes ask for confirmation.
 
 use crate::support::Shop;
 use perennial::history::{EventKind, Job};
 use perennial::prelude::*;
 
-/// Runs a command that has to succeed, beside the runtime.
-async fn says(shop: &Shop, arguments: &[&str]) -> String {
+/// Runs a command beside the runtime, asserts that it succeeds, and returns its output.
+async fn stdout_of(shop: &Shop, arguments: &[&str]) -> String {
     shop.masked(arguments).await.trim_end().to_owned()
 }
 
 #[tokio::test]
-async fn p8_starts_events_questions_and_updates_reach_the_owner_of_the_file() {
+async fn p8_starts_events_queries_and_updates_reach_the_owner_of_the_file() {
     let shop = Shop::open().await;
-    assert_eq!(says(&shop, &["start", "counter", "c", "7", "--attribute", "team=blue"]).await, "c: started");
-    assert_eq!(says(&shop, &["query", "c", "count"]).await, "7");
-    assert_eq!(says(&shop, &["update", "c", "add", "5", "--json"]).await, r#"{"answer":12,"id":"c"}"#);
+    assert_eq!(
+        stdout_of(&shop, &["start", "counter", "c", "7", "--attribute", "team=blue"]).await,
+        "c: started"
+    );
+    assert_eq!(stdout_of(&shop, &["query", "c", "count"]).await, "7");
+    assert_eq!(stdout_of(&shop, &["update", "c", "add", "5", "--json"]).await, r#"{"answer":12,"id":"c"}"#);
     let refused = shop.run(&["update", "c", "add", "0"]).await;
     assert_eq!(refused.code, 4, "{refused:?}");
     assert!(refused.stderr.contains("only upwards"), "{refused:?}");
     let again = shop.run(&["start", "counter", "c", "1"]).await;
     assert_eq!((again.code, again.stderr.contains("PER-0606")), (4, true), "{again:?}");
-    assert_eq!(says(&shop, &["start", "counter", "c", "1", "--on-existing", "use"]).await, "c: exists");
-    assert_eq!(says(&shop, &["raise", "c", "stop", "--key", "once"]).await, "c: raised");
+    assert_eq!(stdout_of(&shop, &["start", "counter", "c", "1", "--on-existing", "use"]).await, "c: exists");
+    assert_eq!(stdout_of(&shop, &["raise", "c", "stop", "--key", "once"]).await, "c: raised");
     assert_eq!(shop.client().result("c").await.unwrap().as_json(), "12");
     let status = shop.client().status("c").await.unwrap();
     assert_eq!(status.attributes["team"].as_json(), r#""blue""#);
@@ -33,9 +36,9 @@ async fn p8_starts_events_questions_and_updates_reach_the_owner_of_the_file() {
 async fn g39_an_update_from_the_command_starts_its_instance_once() {
     let shop = Shop::open().await;
     let add = ["update", "c", "add", "5", "--or-start", "counter", "--start-input", "7", "--key", "k"];
-    assert_eq!(says(&shop, &add).await, "12");
-    assert_eq!(says(&shop, &add).await, "12", "once");
-    assert_eq!(says(&shop, &["query", "c", "count"]).await, "12");
+    assert_eq!(stdout_of(&shop, &add).await, "12");
+    assert_eq!(stdout_of(&shop, &add).await, "12", "once");
+    assert_eq!(stdout_of(&shop, &["query", "c", "count"]).await, "12");
     let usage = shop.run(&["update", "c", "add", "5", "--start-input", "7"]).await;
     assert!(usage.code != 0 && usage.stderr.contains("--or-start"), "{usage:?}");
 }
@@ -43,7 +46,7 @@ async fn g39_an_update_from_the_command_starts_its_instance_once() {
 #[tokio::test]
 async fn p8_start_can_wait_for_the_result() {
     let shop = Shop::open().await;
-    assert_eq!(says(&shop, &["start", "parcel", "p", "a fern", "--wait"]).await, "a fern, wrapped");
+    assert_eq!(stdout_of(&shop, &["start", "parcel", "p", "a fern", "--wait"]).await, "a fern, wrapped");
     shop.client().start("checkout", "o", Payload::from_json("5").unwrap()).await.unwrap();
     shop.client().raise_event("o", "approved", Payload::from_json("false").unwrap()).await.unwrap();
     let failed = shop.run(&["start", "checkout", "o", "5", "--on-existing", "use", "--wait"]).await;
@@ -55,10 +58,10 @@ async fn p8_start_can_wait_for_the_result() {
 async fn p8_cancel_and_terminate_end_instances() {
     let shop = Shop::open().await;
     for id in ["a", "b"] {
-        says(&shop, &["start", "counter", id, "1"]).await;
+        stdout_of(&shop, &["start", "counter", id, "1"]).await;
     }
-    assert_eq!(says(&shop, &["cancel", "a", "--reason", "enough"]).await, "a: cancel requested");
-    assert_eq!(says(&shop, &["terminate", "b"]).await, "b: termination requested");
+    assert_eq!(stdout_of(&shop, &["cancel", "a", "--reason", "enough"]).await, "a: cancel requested");
+    assert_eq!(stdout_of(&shop, &["terminate", "b"]).await, "b: termination requested");
     for (id, status) in [("a", Status::Cancelled), ("b", Status::Terminated)] {
         shop.client().wait(id).await.unwrap();
         assert_eq!(shop.client().status(id).await.unwrap().status, status);
@@ -68,8 +71,8 @@ async fn p8_cancel_and_terminate_end_instances() {
 #[tokio::test]
 async fn g35_a_cancel_takes_a_grace_from_the_command_line() {
     let shop = Shop::open().await;
-    says(&shop, &["start", "counter", "a", "1"]).await;
-    assert_eq!(says(&shop, &["cancel", "a", "--grace", "5m"]).await, "a: cancel requested");
+    stdout_of(&shop, &["start", "counter", "a", "1"]).await;
+    assert_eq!(stdout_of(&shop, &["cancel", "a", "--grace", "5m"]).await, "a: cancel requested");
     shop.client().wait("a").await.unwrap();
     let history = shop.client().history("a").await.unwrap();
     let graces: Vec<u64> = history
@@ -83,19 +86,19 @@ async fn g35_a_cancel_takes_a_grace_from_the_command_line() {
 }
 
 #[tokio::test]
-async fn p8_changes_to_many_instances_need_a_yes() {
+async fn p8_changes_to_many_instances_need_confirmation() {
     let shop = Shop::open().await;
     for id in ["job-1", "job-2", "job-3", "other"] {
-        says(&shop, &["start", "counter", id, "1"]).await;
+        stdout_of(&shop, &["start", "counter", id, "1"]).await;
     }
     let asked = shop.run(&["terminate", "--prefix", "job-"]).await;
     assert_eq!(asked.code, 4);
-    assert_eq!(asked.stderr, "error: this would terminate 3 instances; say --yes to do it\n");
+    assert_eq!(asked.stderr, "error: this would terminate 3 instances; pass --yes to confirm\n");
     assert_eq!(shop.run(&["delete", "job-1", "job-2"]).await.code, 4, "two ids are many as well");
     let everything = shop.run(&["terminate"]).await;
     assert_eq!(everything.code, 2, "no filter is not all: {everything:?}");
     assert_eq!(
-        says(&shop, &["terminate", "--prefix", "job-", "--yes"]).await,
+        stdout_of(&shop, &["terminate", "--prefix", "job-", "--yes"]).await,
         "termination requested 3 of 3; it did not apply to 0 and failed for 0"
     );
     for id in ["job-1", "job-2", "job-3"] {
@@ -104,77 +107,77 @@ async fn p8_changes_to_many_instances_need_a_yes() {
     assert_eq!(shop.client().status("other").await.unwrap().status, Status::Running);
     let running = shop.run(&["delete", "other"]).await;
     assert_eq!((running.code, running.stderr.contains("PER-0620")), (4, true), "{running:?}");
-    assert_eq!(says(&shop, &["delete", "job-1"]).await, "job-1: deleted");
-    assert_eq!(says(&shop, &["delete", "other", "--force"]).await, "other: deleted");
+    assert_eq!(stdout_of(&shop, &["delete", "job-1"]).await, "job-1: deleted");
+    assert_eq!(stdout_of(&shop, &["delete", "other", "--force"]).await, "other: deleted");
     assert_eq!(shop.run(&["prune"]).await.code, 4);
-    let pruned = says(&shop, &["prune", "--keep", "1", "--yes", "--json"]).await;
+    let pruned = stdout_of(&shop, &["prune", "--keep", "1", "--yes", "--json"]).await;
     assert!(pruned.contains(r#""done":1"#), "{pruned}");
-    assert_eq!(says(&shop, &["list", "--json"]).await.lines().count(), 1);
+    assert_eq!(stdout_of(&shop, &["list", "--json"]).await.lines().count(), 1);
 }
 
 #[tokio::test]
 async fn p8_retry_is_for_blocked_instances() {
     let shop = Shop::open().await;
-    says(&shop, &["start", "counter", "fine", "1"]).await;
+    stdout_of(&shop, &["start", "counter", "fine", "1"]).await;
     let fine = shop.run(&["retry", "fine"]).await;
     assert_eq!((fine.code, fine.stderr.contains("PER-0611")), (4, true), "{fine:?}");
     shop.client().start("broken", "broken", ()).await.unwrap();
-    assert_eq!(says(&shop, &["retry", "broken"]).await, "broken: retry requested");
+    assert_eq!(stdout_of(&shop, &["retry", "broken"]).await, "broken: retry requested");
     assert_eq!(
-        says(&shop, &["retry", "--name", "broken", "--yes"]).await,
+        stdout_of(&shop, &["retry", "--name", "broken", "--yes"]).await,
         "retry requested 1 of 1; it did not apply to 0 and failed for 0"
     );
 }
 
 #[tokio::test]
-async fn p8_prune_deletes_only_what_the_filter_shows_and_says_how_many_beforehand() {
+async fn p8_prune_deletes_only_matching_instances_and_asks_first() {
     let shop = Shop::open().await;
-    says(&shop, &["start", "parcel", "p-1", "fern", "--wait"]).await;
-    says(&shop, &["start", "parcel", "p-2", "moss", "--wait"]).await;
-    says(&shop, &["start", "counter", "c", "1"]).await;
-    says(&shop, &["terminate", "c"]).await;
+    stdout_of(&shop, &["start", "parcel", "p-1", "fern", "--wait"]).await;
+    stdout_of(&shop, &["start", "parcel", "p-2", "moss", "--wait"]).await;
+    stdout_of(&shop, &["start", "counter", "c", "1"]).await;
+    stdout_of(&shop, &["terminate", "c"]).await;
     shop.client().wait("c").await.unwrap();
     let asked = shop.run(&["prune", "--status", "completed", "--keep", "1"]).await;
-    assert_eq!(asked.stderr, "error: this would prune 1 instance; say --yes to do it\n");
+    assert_eq!(asked.stderr, "error: this would prune 1 instance; pass --yes to confirm\n");
     let running = shop.run(&["prune", "--status", "failed,running", "--yes"]).await;
-    assert_eq!((running.code, running.stderr.contains("has not ended")), (2, true), "{running:?}");
-    let old = says(&shop, &["prune", "--older-than", "1h"]).await;
-    assert_eq!(old, "pruned 0 of 0; it did not apply to 0 and failed for 0", "none to ask about");
-    let pruned = says(&shop, &["prune", "--status", "terminated", "--yes", "--json"]).await;
+    assert_eq!((running.code, running.stderr.contains("have not ended")), (2, true), "{running:?}");
+    let old = stdout_of(&shop, &["prune", "--older-than", "1h"]).await;
+    assert_eq!(old, "pruned 0 of 0; it did not apply to 0 and failed for 0", "nothing to confirm");
+    let pruned = stdout_of(&shop, &["prune", "--status", "terminated", "--yes", "--json"]).await;
     assert!(pruned.contains(r#""done":1"#), "{pruned}");
-    assert_eq!(says(&shop, &["list", "--json"]).await.lines().count(), 2, "both parcels are there");
+    assert_eq!(stdout_of(&shop, &["list", "--json"]).await.lines().count(), 2, "both parcels exist");
 }
 
 #[tokio::test]
-async fn p8_one_of_several_ids_that_cannot_be_reached_stops_no_other() {
+async fn p8_a_failure_for_one_of_several_ids_does_not_stop_the_rest() {
     let shop = Shop::open().await;
     for id in ["a", "b"] {
-        says(&shop, &["start", "counter", id, "1"]).await;
+        stdout_of(&shop, &["start", "counter", id, "1"]).await;
     }
-    let said = shop.run(&["terminate", "a", "nobody", "b", "--yes"]).await;
-    assert_eq!(said.code, 3, "{said:?}");
-    assert_eq!(said.stdout, "a: termination requested\nb: termination requested\n");
-    assert!(said.stderr.contains("PER-0605"), "{said:?}");
+    let result = shop.run(&["terminate", "a", "nobody", "b", "--yes"]).await;
+    assert_eq!(result.code, 3, "{result:?}");
+    assert_eq!(result.stdout, "a: termination requested\nb: termination requested\n");
+    assert!(result.stderr.contains("PER-0605"), "{result:?}");
     shop.client().wait("b").await.unwrap();
 }
 
 #[tokio::test]
 async fn p8_a_version_that_no_code_can_have_is_refused() {
     let shop = Shop::open().await;
-    let said = shop.run(&["start", "parcel", "p", "fern", "--version", "two"]).await;
-    assert_eq!((said.code, said.stderr.contains("PER-0619")), (2, true), "{said:?}");
+    let result = shop.run(&["start", "parcel", "p", "fern", "--version", "two"]).await;
+    assert_eq!((result.code, result.stderr.contains("PER-0619")), (2, true), "{result:?}");
     assert_eq!(shop.run(&["show", "p"]).await.code, 3, "nothing was started");
 }
 
 #[tokio::test]
-async fn p8_who_waits_for_a_result_is_told_what_is_in_its_way() {
+async fn p8_waiting_for_a_result_reports_what_blocks_it() {
     let shop = Shop::open().await;
-    let said = shop.run(&["start", "broken", "b", "--wait", "--timeout", "3s"]).await;
-    assert_eq!(said.code, 1, "{said:?}");
-    let notes: Vec<&str> = said.stderr.lines().filter(|line| line.contains("b is blocked")).collect();
-    assert_eq!(notes.len(), 1, "once: {said:?}");
-    assert!(notes[0].contains("PER-0201"), "{said:?}");
-    let said = shop.run(&["start", "parcel", "p", "fern", "--wait", "--delay", "2s", "--json"]).await;
-    assert!(said.stderr.starts_with(r#"{"waiting":{"id":"p","message":"p has not begun"#), "{said:?}");
-    assert_eq!((said.code, said.stdout.as_str()), (0, "{\"id\":\"p\",\"output\":\"fern, wrapped\"}\n"));
+    let result = shop.run(&["start", "broken", "b", "--wait", "--timeout", "3s"]).await;
+    assert_eq!(result.code, 1, "{result:?}");
+    let notes: Vec<&str> = result.stderr.lines().filter(|line| line.contains("b is blocked")).collect();
+    assert_eq!(notes.len(), 1, "once: {result:?}");
+    assert!(notes[0].contains("PER-0201"), "{result:?}");
+    let result = shop.run(&["start", "parcel", "p", "fern", "--wait", "--delay", "2s", "--json"]).await;
+    assert!(result.stderr.starts_with(r#"{"waiting":{"id":"p","message":"p has not started"#), "{result:?}");
+    assert_eq!((result.code, result.stdout.as_str()), (0, "{\"id\":\"p\",\"output\":\"fern, wrapped\"}\n"));
 }

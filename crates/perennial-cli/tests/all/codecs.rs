@@ -1,5 +1,5 @@
-//! S12: without codecs the command shows what happened, with markers in place of payloads, and can act on it. A command that
-//! was built with the codecs shows payloads.
+//! S12: without codecs the command shows the history with markers instead of payloads, and can make changes.
+//! A command built with the codecs shows payloads.
 
 use perennial::codec::{BlobDirectory, CodecError, Codecs, Encoded, Offload, PayloadCodec, PayloadContext};
 use perennial::prelude::*;
@@ -39,9 +39,12 @@ async fn s12_commands_without_the_codec_print_markers_and_find_nothing_wrong() {
         &["show", "order-1", "--json"],
         &["list", "--json"],
     ] {
-        let said = shop.run(look).await;
-        assert!(said.stdout.contains("checkout"), "{look:?}: {said:?}");
-        assert!(!said.stdout.contains("\"data\"") && !said.stdout.contains("rose"), "{look:?}: {said:?}");
+        let result = shop.run(look).await;
+        assert!(result.stdout.contains("checkout"), "{look:?}: {result:?}");
+        assert!(
+            !result.stdout.contains("\"data\"") && !result.stdout.contains("rose"),
+            "{look:?}: {result:?}"
+        );
     }
     let published: Value =
         serde_json::from_str(&shop.run(&["show", "order-1", "--json"]).await.stdout).unwrap();
@@ -52,7 +55,7 @@ async fn s12_commands_without_the_codec_print_markers_and_find_nothing_wrong() {
 }
 
 #[tokio::test]
-async fn s11_a_command_terminates_what_nobody_can_decode() {
+async fn s11_a_command_terminates_an_instance_that_cannot_be_decoded() {
     let mut shop = Shop::open().await;
     shop.reopen_with(Codecs::default().with(Flipped)).await;
     shop.client().start("counter", "c", Payload::from_json("7").unwrap()).await.unwrap();

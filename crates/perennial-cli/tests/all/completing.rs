@@ -1,18 +1,17 @@
-//! P8: whoever has the token of an attempt completes, fails or heartbeats it from the command line, with a runtime and
-//! without.
+//! P8: the command completes, fails or heartbeats an attempt with its token, with a runtime and without.
 
 use crate::support::Shop;
 use perennial::Payload;
 use serde_json::{Value, json};
 
-/// Starts an instance that asks for an approval, and returns the token.
+/// Starts an instance that waits for an approval, and returns the token.
 async fn token_of(shop: &Shop, id: &str) -> String {
     let mailbox = shop.path().with_file_name(id).display().to_string();
     shop.client().start("approved", id, Payload::from(mailbox.clone())).await.unwrap();
     read_token(&mailbox, None).await
 }
 
-/// The token in a mailbox, once it is another one than this.
+/// The token in a mailbox, once it differs from the old one.
 async fn read_token(mailbox: &str, old: Option<&str>) -> String {
     loop {
         match std::fs::read_to_string(mailbox) {
@@ -23,7 +22,7 @@ async fn read_token(mailbox: &str, old: Option<&str>) -> String {
 }
 
 #[tokio::test]
-async fn p8_activity_complete_gives_an_attempt_its_result() {
+async fn p8_activity_complete_completes_an_attempt() {
     let shop = Shop::open().await;
     let token = token_of(&shop, "a").await;
     let beat = shop.masked(&["activity", "heartbeat", &token, "--details", "seen", "--json"]).await;
@@ -32,7 +31,7 @@ async fn p8_activity_complete_gives_an_attempt_its_result() {
     assert_eq!((unreadable.code, unreadable.stderr.contains("PER-0103")), (4, true), "{unreadable:?}");
     assert_eq!(shop.masked(&["activity", "complete", &token, "--result", "true"]).await, "completed\n");
     assert_eq!(shop.client().result("a").await.unwrap().as_json(), "true");
-    // The same again is no error; another result is.
+    // A repeated call is not an error; another result is.
     let again = shop.masked(&["activity", "complete", &token, "--result", "true", "--json"]).await;
     assert_eq!(serde_json::from_str::<Value>(&again).unwrap(), json!({"outcome": "completed"}));
     let other = shop.run(&["activity", "complete", &token, "--result", "false"]).await;
@@ -40,7 +39,7 @@ async fn p8_activity_complete_gives_an_attempt_its_result() {
 }
 
 #[tokio::test]
-async fn p8_activity_fail_leads_to_the_next_attempt_and_the_old_token_says_so() {
+async fn p8_activity_fail_leads_to_the_next_attempt_and_outdates_the_token() {
     let shop = Shop::open().await;
     let first = token_of(&shop, "a").await;
     assert_eq!(shop.masked(&["activity", "fail", &first, "--error", "not now"]).await, "failed\n");
@@ -64,7 +63,7 @@ async fn p8_activity_complete_waits_for_the_next_runtime_if_none_runs() {
 }
 
 #[tokio::test]
-async fn p8_activity_refuses_what_is_no_token_and_tells_that_nobody_waits() {
+async fn p8_activity_refuses_invalid_and_outdated_tokens() {
     let shop = Shop::open().await;
     let nonsense = shop.run(&["activity", "complete", "no-token"]).await;
     assert_eq!((nonsense.code, nonsense.stderr.contains("PER-0635")), (2, true), "{nonsense:?}");
@@ -76,25 +75,25 @@ async fn p8_activity_refuses_what_is_no_token_and_tells_that_nobody_waits() {
 }
 
 #[tokio::test]
-async fn g44_show_tells_that_an_attempt_waits_for_its_token_since_when_and_for_how_long() {
+async fn g44_show_prints_how_long_an_attempt_waits_for_its_token() {
     let shop = Shop::open().await;
     let token = token_of(&shop, "a").await;
     let shown = loop {
         let shown = shop.run(&["show", "a"]).await.stdout;
-        if shown.contains("waits for its token") {
+        if shown.contains("waiting for its token") {
             break shown;
         }
     };
     assert!(
-        shown.contains(r#"activity "approval" (event 2): attempt 1 waits for its token since 2"#),
+        shown.contains(r#"activity "approval" (event 2): attempt 1 waiting for its token since 2"#),
         "{shown}"
     );
-    assert!(shown.contains(", is given up 2"), "{shown}");
+    assert!(shown.contains(", times out 2"), "{shown}");
     let shown: Value = serde_json::from_str(&shop.run(&["show", "a", "--json"]).await.stdout).unwrap();
     let tried = &shown["activities"][0];
     let (since, due) =
         (tried["waits_for_token_since_ms"].as_u64().unwrap(), tried["due_ms"].as_u64().unwrap());
-    // All of its time counts from its schedule, which was a moment earlier.
+    // The timeout counts from the schedule, which was a moment earlier.
     assert!(due > since && due <= since + 3_600_000, "{tried}");
     shop.masked(&["activity", "complete", &token, "--result", "true"]).await;
     shop.client().result("a").await.unwrap();

@@ -1,4 +1,4 @@
-//! P8: the demo loses nothing, does nothing twice, tidies up, and leaves no process behind.
+//! P8: the demo loses no order, duplicates no effect, deletes its files, and leaves no process.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
@@ -9,37 +9,41 @@ use perennial::Runtime;
 use serde_json::Value;
 
 #[test]
-fn p8_the_demo_loses_nothing_and_tidies_up() {
+fn p8_the_demo_loses_nothing_and_deletes_its_files() {
     let temporary = tempfile::tempdir().unwrap();
     let place = [("TMPDIR", temporary.path().to_str().unwrap())];
-    let said = run(&["demo", "--orders", "40", "--kills", "2", "--json"], &place);
-    assert_eq!((said.code, &*said.stderr), (0, ""), "{said:?}");
-    let report: Value = serde_json::from_str(&said.stdout).unwrap();
+    let result = run(&["demo", "--orders", "40", "--kills", "2", "--json"], &place);
+    assert_eq!((result.code, &*result.stderr), (0, ""), "{result:?}");
+    let report: Value = serde_json::from_str(&result.stdout).unwrap();
     let count = |name: &str| report[name].as_u64().unwrap();
     assert_eq!((count("started"), count("completed"), count("kills")), (40, 40, 2), "{report}");
     assert_eq!((count("lost"), count("doubled")), (0, 0), "{report}");
     assert_eq!((count("shipped"), count("undone")), (38, 2), "two cards of forty are bad: {report}");
-    assert_eq!(temporary.path().read_dir().unwrap().count(), 0, "it tidies up");
+    assert_eq!(temporary.path().read_dir().unwrap().count(), 0, "the files are deleted");
 }
 
 #[test]
-fn p8_the_demo_tells_the_story_of_an_order_and_keeps_its_files_when_told_to() {
+fn p8_the_demo_draws_the_timeline_of_an_order_and_can_keep_its_files() {
     let directory = tempfile::tempdir().unwrap();
     let kept = directory.path().join("kept");
     let arguments = ["demo", "--orders", "15", "--kills", "1", "--keep", kept.to_str().unwrap()];
-    let said = run(&arguments, &[]);
-    assert_eq!(said.code, 0, "{said:?}");
-    assert!(said.stdout.contains("started 15, completed 15, lost 0, doubled 0, kills 1"), "{}", said.stdout);
+    let result = run(&arguments, &[]);
+    assert_eq!(result.code, 0, "{result:?}");
     assert!(
-        said.stdout.contains("activity reserve") && said.stdout.contains("child shipping"),
+        result.stdout.contains("started 15, completed 15, lost 0, doubled 0, kills 1"),
         "{}",
-        said.stdout
+        result.stdout
     );
-    assert!(said.stdout.contains('✗'), "an order that lived through the kill: {}", said.stdout);
+    assert!(
+        result.stdout.contains("activity reserve") && result.stdout.contains("child shipping"),
+        "{}",
+        result.stdout
+    );
+    assert!(result.stdout.contains('✗'), "an order that survived the kill: {}", result.stdout);
     let store = format!("sqlite:{}", kept.join("orders.db").display());
     let listed = run(&["list", "--name", "order", "--json", "--store", &store], &[]);
     assert_eq!(listed.stdout.lines().count(), 15);
-    assert_eq!(run(&arguments, &[]).code, 4, "nothing that exists is written over");
+    assert_eq!(run(&arguments, &[]).code, 4, "an existing directory is not overwritten");
 }
 
 #[tokio::test]

@@ -1,15 +1,15 @@
-//! P8: the doctor says what is wrong with a store and what to do, and leaves it as it is.
+//! P8: `doctor` finds problems in a store, suggests remedies, and does not change it.
 
 use std::time::SystemTime;
 
-use crate::support::{Said, Shop, settings};
+use crate::support::{CommandResult, Shop, settings};
 use perennial::prelude::*;
 use perennial_sqlite::{SqliteOptions, SqliteStore};
 use rusqlite::Connection;
 use serde_json::{Value, json};
 
-fn told(shop: &Shop, said: &Said) -> String {
-    let text = format!("exit {}\n{}{}", said.code, said.stdout, said.stderr);
+fn described(shop: &Shop, result: &CommandResult) -> String {
+    let text = format!("exit {}\n{}{}", result.code, result.stdout, result.stderr);
     text.replace(&shop.url(), "[store]").replace(&shop.path().display().to_string(), "[path]")
 }
 
@@ -21,41 +21,41 @@ fn masked() -> insta::Settings {
 }
 
 #[tokio::test]
-async fn p8_doctor_finds_a_store_that_runs_healthy() {
+async fn p8_doctor_finds_no_problem_in_a_healthy_store() {
     let shop = Shop::open().await;
     let delayed = StartOptions::default().delay(Duration::from_secs(3_600));
     shop.client().start_with("counter", "later", Payload::encode(&1).unwrap(), delayed).await.unwrap();
-    let said = shop.run(&["doctor"]).await;
-    masked().bind(|| insta::assert_snapshot!(told(&shop, &said)));
-    let said = shop.run(&["doctor", "--json"]).await;
-    let report: Value = serde_json::from_str(&said.stdout).unwrap();
-    assert_eq!((said.code, &report["healthy"]), (0, &json!(true)), "{said:?}");
+    let result = shop.run(&["doctor"]).await;
+    masked().bind(|| insta::assert_snapshot!(described(&shop, &result)));
+    let result = shop.run(&["doctor", "--json"]).await;
+    let report: Value = serde_json::from_str(&result.stdout).unwrap();
+    assert_eq!((result.code, &report["healthy"]), (0, &json!(true)), "{result:?}");
     assert_eq!(report["schema"]["store"], report["schema"]["known"]);
     assert_eq!(report["owner"], json!({"alive": true, "process": std::process::id()}));
 }
 
 #[tokio::test]
-async fn p8_doctor_names_what_is_blocked_and_what_to_do() {
+async fn p8_doctor_names_blocked_instances_and_remedies() {
     let shop = Shop::stocked().await;
-    let said = shop.run(&["doctor"]).await;
-    masked().bind(|| insta::assert_snapshot!(told(&shop, &said)));
-    let said = shop.run(&["doctor", "--json"]).await;
-    let report: Value = serde_json::from_str(&said.stdout).unwrap();
-    assert_eq!((said.code, &report["healthy"]), (1, &json!(false)), "{said:?}");
+    let result = shop.run(&["doctor"]).await;
+    masked().bind(|| insta::assert_snapshot!(described(&shop, &result)));
+    let result = shop.run(&["doctor", "--json"]).await;
+    let report: Value = serde_json::from_str(&result.stdout).unwrap();
+    assert_eq!((result.code, &report["healthy"]), (1, &json!(false)), "{result:?}");
     assert_eq!(report["blocked"][0]["instance"]["id"], "broken-1");
     assert_eq!(report["owner"], json!({"alive": false, "process": null}));
 }
 
 #[tokio::test]
-async fn p8_doctor_notices_that_nobody_runs_the_store() {
+async fn p8_doctor_reports_a_store_without_a_runtime() {
     let mut shop = Shop::open().await;
     shop.runtime.take().unwrap().shutdown().await.unwrap();
     shop.masked(&["start", "counter", "c", "1"]).await;
-    let said = shop.run(&["doctor"]).await;
-    assert_eq!(said.code, 1, "{said:?}");
+    let result = shop.run(&["doctor"]).await;
+    assert_eq!(result.code, 1, "{result:?}");
     assert!(
-        said.stdout.contains("look  messages wait (1), and no runtime takes them\n        remedy: start"),
-        "{said:?}"
+        result.stdout.contains("look  waiting messages that no runtime handles: 1\n        remedy: start"),
+        "{result:?}"
     );
 }
 
@@ -68,17 +68,17 @@ async fn g9_doctor_notices_that_the_clock_was_set_back() {
     let store = SqliteStore::open(shop.path(), SqliteOptions::default().clock(two_hours_on)).unwrap();
     let runtime = Runtime::open("").store(std::sync::Arc::new(store)).start().await.unwrap();
     runtime.shutdown().await.unwrap();
-    let said = shop.run(&["doctor"]).await;
-    assert_eq!(said.code, 1, "{said:?}");
-    let line = said.stdout.lines().find(|line| line.contains("PER-0304")).unwrap_or_default();
+    let result = shop.run(&["doctor"]).await;
+    assert_eq!(result.code, 1, "{result:?}");
+    let line = result.stdout.lines().find(|line| line.contains("PER-0304")).unwrap_or_default();
     assert!(
         line.starts_with("look  this machine's clock is ") && line.contains("behind the store's"),
-        "{said:?}"
+        "{result:?}"
     );
 }
 
 #[tokio::test]
-async fn p8_doctor_tells_a_crash_from_a_shutdown_and_names_what_is_overdue() {
+async fn p8_doctor_distinguishes_a_crash_from_a_shutdown_and_names_overdue_work() {
     let mut shop = Shop::open().await;
     let client = shop.client();
     client
@@ -91,22 +91,22 @@ async fn p8_doctor_tells_a_crash_from_a_shutdown_and_names_what_is_overdue() {
         .await
         .unwrap();
     shop.runtime.take().unwrap().shutdown().await.unwrap();
-    // As a process leaves it that was killed two hours ago.
+    // The lock file of a process that was killed two hours ago.
     std::fs::write(shop.path().with_extension("db-lock"), "4194305\n").unwrap();
     let connection = Connection::open(shop.path()).unwrap();
     connection.execute("UPDATE instances SET wake_at_ms = wake_at_ms - 7200000", []).unwrap();
     drop(connection);
-    let said = shop.run(&["doctor"]).await;
+    let result = shop.run(&["doctor"]).await;
     let mut settings = masked();
     settings.add_filter(r"for 1 h \d+ min|for 59 min \d+ s", "for [span]");
     settings.add_filter(r"\(lag [^)]*\)", "(lag [span])");
-    settings.bind(|| insta::assert_snapshot!(told(&shop, &said)));
+    settings.bind(|| insta::assert_snapshot!(described(&shop, &result)));
     let report: Value = serde_json::from_str(&shop.run(&["doctor", "--json"]).await.stdout).unwrap();
     assert_eq!(report["oldest_overdue"]["instance"], "later");
 }
 
 #[tokio::test]
-async fn p8_doctor_names_messages_that_cannot_be_read_and_files_that_others_can() {
+async fn p8_doctor_names_unreadable_messages_and_accessible_files() {
     let mut shop = Shop::open().await;
     shop.client().start("counter", "c", Payload::encode(&1).unwrap()).await.unwrap();
     shop.runtime.take().unwrap().shutdown().await.unwrap();
@@ -117,12 +117,12 @@ async fn p8_doctor_names_messages_that_cannot_be_read_and_files_that_others_can(
     drop(connection);
     #[cfg(unix)]
     std::fs::set_permissions(shop.path(), std::os::unix::fs::PermissionsExt::from_mode(0o644)).unwrap();
-    let said = shop.run(&["doctor"]).await;
-    masked().bind(|| insta::assert_snapshot!(told(&shop, &said)));
+    let result = shop.run(&["doctor"]).await;
+    masked().bind(|| insta::assert_snapshot!(described(&shop, &result)));
 }
 
 #[tokio::test]
-async fn p8_doctor_tells_damaged_messages_from_newer_ones_and_names_rows_without_an_instance() {
+async fn p8_doctor_distinguishes_damaged_messages_from_newer_ones() {
     let mut shop = Shop::open().await;
     shop.client().start("counter", "c", Payload::encode(&1).unwrap()).await.unwrap();
     shop.runtime.take().unwrap().shutdown().await.unwrap();
@@ -137,13 +137,13 @@ async fn p8_doctor_tells_damaged_messages_from_newer_ones_and_names_rows_without
         .execute("INSERT INTO replies (number, deadline_ms, body) VALUES (99, 9000000000000000, x'00')", [])
         .unwrap();
     drop(connection);
-    let said = shop.run(&["doctor"]).await;
+    let result = shop.run(&["doctor"]).await;
     for expected in [
         "look  messages of a newer Perennial: 1 to \"c\"\n",
         "look  damaged messages: 2 to \"c\"\n",
         "look  damaged rows that belong to no instance: reply 99 (",
     ] {
-        assert!(said.stdout.contains(expected), "{expected:?}: {}", said.stdout);
+        assert!(result.stdout.contains(expected), "{expected:?}: {}", result.stdout);
     }
     let verified = shop.run(&["verify"]).await;
     assert_eq!(verified.code, 1);
@@ -153,7 +153,7 @@ async fn p8_doctor_tells_damaged_messages_from_newer_ones_and_names_rows_without
 }
 
 #[tokio::test]
-async fn p8_doctor_names_activities_that_nobody_registered() {
+async fn p8_doctor_names_activities_that_are_not_registered() {
     #[orchestration]
     async fn forgetful(ctx: OrchestrationContext) -> Result<String, String> {
         ctx.schedule_activity("refund", "5").await
@@ -165,16 +165,16 @@ async fn p8_doctor_names_activities_that_nobody_registered() {
     while runtime.client().stats().await.unwrap().tasks_queued.rows == 0 {
         tokio::task::yield_now().await;
     }
-    let said = tokio::task::spawn_blocking(move || crate::support::run(&["doctor", "--store", &url], &[]));
-    let said = said.await.unwrap();
+    let result = tokio::task::spawn_blocking(move || crate::support::run(&["doctor", "--store", &url], &[]));
+    let result = result.await.unwrap();
     let expected = "look  activity `refund` is queued, and no live node has it registered: \"f\"\n        remedy: register \
                     `refund` in a program that runs on this store, and start it\n";
-    assert!(said.stdout.contains(expected), "{said:?}");
-    assert_eq!(said.code, 1, "somebody has to act");
+    assert!(result.stdout.contains(expected), "{result:?}");
+    assert_eq!(result.code, 1, "an action is needed");
 }
 
 #[tokio::test]
-async fn h42_doctor_names_activities_that_fail_again_and_again() {
+async fn h42_doctor_names_activities_that_fail_repeatedly() {
     #[activity]
     async fn refund(_: ActivityContext) -> Result<(), String> {
         Err("the bank is closed".to_owned())
@@ -207,18 +207,18 @@ async fn h42_doctor_names_activities_that_fail_again_and_again() {
         };
         tokio::task::spawn_blocking(run).await.unwrap()
     };
-    let said = run(&["doctor"]).await;
-    assert_eq!(said.code, 1, "{said:?}");
+    let result = run(&["doctor"]).await;
+    assert_eq!(result.code, 1, "{result:?}");
     let failing = "look  activity `refund` fails repeatedly: 3 attempts, the last ";
-    assert!(said.stdout.contains(failing), "{said:?}");
+    assert!(result.stdout.contains(failing), "{result:?}");
     assert!(
-        said.stdout.contains("ago with the bank is closed: \"r\"\n        remedy: fix the cause of"),
-        "{said:?}"
+        result.stdout.contains("ago with the bank is closed: \"r\"\n        remedy: fix the cause of"),
+        "{result:?}"
     );
     let report: Value = serde_json::from_str(&run(&["doctor", "--json"]).await.stdout).unwrap();
     assert_eq!(report["stuck"]["findings"][0]["kind"], "activity_failing");
     assert_eq!(report["stuck"]["findings"][0]["instances"], json!(["r"]));
-    // The same is told of the instance, for people and for programs.
+    // `show` and `list` report the same, for people and for programs.
     let shown = run(&["show", "r"]).await.stdout;
     assert!(shown.contains("activity `refund` (event 2): attempt 3 of 9 failed "), "{shown}");
     let listed = run(&["list"]).await.stdout;
@@ -237,7 +237,7 @@ async fn h42_doctor_names_activities_that_fail_again_and_again() {
 }
 
 #[tokio::test]
-async fn s9_no_command_migrates_a_store_and_doctor_says_who_does() {
+async fn s9_no_command_migrates_a_store_and_doctor_names_the_remedy() {
     let mut shop = Shop::open().await;
     shop.runtime.take().unwrap().shutdown().await.unwrap();
     std::fs::remove_file(shop.path()).unwrap();
@@ -246,18 +246,18 @@ async fn s9_no_command_migrates_a_store_and_doctor_says_who_does() {
     connection.execute_batch("PRAGMA application_id=1348825701; PRAGMA user_version=1").unwrap();
     drop(connection);
     let before = shop.files();
-    let said = shop.run(&["doctor"]).await;
-    let mut told_so = told(&shop, &said);
+    let result = shop.run(&["doctor"]).await;
+    let mut transcript = described(&shop, &result);
     for arguments in [&["list"][..], &["start", "counter", "c", "1"]] {
-        let said = shop.run(arguments).await;
-        told_so += &format!("\n$ perennial {}\n{}", arguments.join(" "), told(&shop, &said));
+        let result = shop.run(arguments).await;
+        transcript += &format!("\n$ perennial {}\n{}", arguments.join(" "), described(&shop, &result));
     }
     assert!(before == shop.files(), "a command has changed the store");
-    masked().bind(|| insta::assert_snapshot!(told_so));
+    masked().bind(|| insta::assert_snapshot!(transcript));
 }
 
 #[tokio::test]
-async fn s9_looking_leaves_every_byte_of_a_store_as_it_is() {
+async fn s9_reading_changes_no_byte_of_a_store() {
     let shop = Shop::stocked().await;
     let before = shop.files();
     let looks: [&[&str]; 8] = [
@@ -277,7 +277,7 @@ async fn s9_looking_leaves_every_byte_of_a_store_as_it_is() {
     let empty = Shop::open().await;
     std::fs::write(empty.path().with_file_name("empty.db"), "").unwrap();
     let url = format!("sqlite:{}", empty.path().with_file_name("empty.db").display());
-    let said = crate::support::run(&["list", "--store", &url], &[]);
-    assert_eq!(said.code, 5, "{said:?}");
+    let result = crate::support::run(&["list", "--store", &url], &[]);
+    assert_eq!(result.code, 5, "{result:?}");
     assert_eq!(std::fs::read(empty.path().with_file_name("empty.db")).unwrap(), b"");
 }

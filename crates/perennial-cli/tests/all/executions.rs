@@ -1,4 +1,4 @@
-//! P8: `history` and `prune` know the executions of an instance.
+//! P8: `history` and `prune` handle the executions of an instance.
 
 use crate::support::{Shop, settings};
 use perennial::prelude::*;
@@ -15,12 +15,12 @@ async fn in_its_fourth_execution() -> Shop {
     shop
 }
 
-/// Which executions the history has lines of.
+/// The executions that the history contains.
 async fn recorded(shop: &Shop) -> Vec<u64> {
-    let said = shop.masked(&["history", "rounds-1", "--execution", "all", "--json"]).await;
+    let result = shop.masked(&["history", "rounds-1", "--execution", "all", "--json"]).await;
     let of =
         |line: &str| serde_json::from_str::<serde_json::Value>(line).unwrap()["execution"].as_u64().unwrap();
-    let mut executions: Vec<u64> = said.lines().map(of).collect();
+    let mut executions: Vec<u64> = result.lines().map(of).collect();
     executions.dedup();
     executions
 }
@@ -40,25 +40,25 @@ async fn p8_history_shows_one_execution_or_all() {
         ");
     });
     assert!(shop.masked(&["history", "rounds-1"]).await.starts_with("execution 4 of 4\n"));
-    let said = shop.run(&["history", "rounds-1", "--execution", "none"]).await;
-    assert_eq!(said.code, 2, "{said:?}");
+    let result = shop.run(&["history", "rounds-1", "--execution", "none"]).await;
+    assert_eq!(result.code, 2, "{result:?}");
 }
 
 #[tokio::test]
 async fn p8_prune_deletes_old_executions_and_keeps_the_current_one() {
     let shop = in_its_fourth_execution().await;
-    let said = shop.run(&["prune", "--executions", "--older-than", "1h", "--yes"]).await;
-    assert_eq!((said.code, said.stdout.trim()), (0, "pruned executions; rows deleted: 0"), "{said:?}");
+    let result = shop.run(&["prune", "--executions", "--older-than", "1h", "--yes"]).await;
+    assert_eq!((result.code, result.stdout.trim()), (0, "pruned executions; rows deleted: 0"), "{result:?}");
     assert_eq!(recorded(&shop).await, [1, 2, 3, 4]);
-    let said = shop.run(&["prune", "--executions", "--older-than", "0s"]).await;
-    assert_eq!(said.code, 4, "nobody said yes: {said:?}");
-    let said = shop.run(&["prune", "--executions", "--older-than", "0s", "--yes", "--json"]).await;
-    let pruned: serde_json::Value = serde_json::from_str(&said.stdout).unwrap();
-    assert_eq!((said.code, pruned["rows"].as_u64()), (0, Some(3)), "{said:?}");
+    let result = shop.run(&["prune", "--executions", "--older-than", "0s"]).await;
+    assert_eq!(result.code, 4, "it was not confirmed: {result:?}");
+    let result = shop.run(&["prune", "--executions", "--older-than", "0s", "--yes", "--json"]).await;
+    let pruned: serde_json::Value = serde_json::from_str(&result.stdout).unwrap();
+    assert_eq!((result.code, pruned["rows"].as_u64()), (0, Some(3)), "{result:?}");
     assert_eq!(recorded(&shop).await, [4]);
-    let said = shop.run(&["history", "rounds-1", "--execution", "1"]).await;
-    assert_eq!(said.code, 3, "{said:?}");
-    assert!(said.stderr.contains("PER-0633"), "{said:?}");
+    let result = shop.run(&["history", "rounds-1", "--execution", "1"]).await;
+    assert_eq!(result.code, 3, "{result:?}");
+    assert!(result.stderr.contains("PER-0633"), "{result:?}");
     assert_eq!(shop.run(&["list", "--json"]).await.stdout.lines().count(), 1, "instances are not pruned");
 }
 
@@ -70,7 +70,7 @@ async fn p8_prune_of_executions_needs_an_age_and_takes_no_filter() {
         &["prune", "--executions", "--older-than", "1h", "--prefix", "order"],
         &["prune", "--executions", "--older-than", "1h", "--keep", "3"],
     ] {
-        let said = shop.run(arguments).await;
-        assert_eq!(said.code, 2, "{said:?}");
+        let result = shop.run(arguments).await;
+        assert_eq!(result.code, 2, "{result:?}");
     }
 }

@@ -1,9 +1,9 @@
-//! P8: every exit code that the help lists is the one that commands end with.
+//! P8: commands end with the exit codes that the help lists.
 
 use crate::support::{Shop, run};
 
 #[tokio::test]
-async fn p8_each_exit_code_of_the_help_is_what_commands_end_with() {
+async fn p8_commands_end_with_the_exit_codes_of_the_help() {
     let shop = Shop::stocked().await;
     let help = run(&["--help"], &[]).stdout;
     let cases: &[(i32, &[&[&str]])] = &[
@@ -39,14 +39,14 @@ async fn p8_each_exit_code_of_the_help_is_what_commands_end_with() {
     for (code, commands) in cases {
         assert!(help.contains(&format!("\n  {code}  ")), "{code} is not in the help: {help}");
         for arguments in *commands {
-            let said = shop.run(arguments).await;
-            assert_eq!(said.code, *code, "{arguments:?}: {said:?}");
+            let result = shop.run(arguments).await;
+            assert_eq!(result.code, *code, "{arguments:?}: {result:?}");
         }
     }
 }
 
 #[tokio::test]
-async fn p8_waiting_for_an_instance_that_fails_ends_with_one() {
+async fn p8_waiting_for_an_instance_that_fails_exits_with_1() {
     let shop = Shop::open().await;
     let start = ["start", "checkout", "order-3", "1", "--wait"];
     let waits = async {
@@ -54,6 +54,6 @@ async fn p8_waiting_for_an_instance_that_fails_ends_with_one() {
             tokio::task::yield_now().await;
         }
     };
-    let (said, ()) = tokio::join!(shop.run(&start), waits);
-    assert_eq!(said.code, 1, "{said:?}");
+    let (result, ()) = tokio::join!(shop.run(&start), waits);
+    assert_eq!(result.code, 1, "{result:?}");
 }

@@ -1,4 +1,4 @@
-//! P3: the mistakes that people make most, as one set: what happened, to which instance, and what to do.
+//! P3: the error texts of common mistakes: the cause, the instance and the remedy.
 
 use std::fmt::Display;
 
@@ -21,13 +21,13 @@ async fn waiting(ctx: OrchestrationContext) -> Result<(), String> {
     Ok(())
 }
 
-/// Calls an activity by name, with what it does not take.
+/// Calls an activity by name, with an input of the wrong type.
 #[orchestration]
 async fn mistaken(ctx: OrchestrationContext) -> Result<String, String> {
     ctx.schedule_activity("charge", "twelve").await.map_err(|error| error.to_string())
 }
 
-/// Decides otherwise whenever it is run again.
+/// Makes another decision in each run.
 #[orchestration]
 async fn unsteady(ctx: OrchestrationContext) -> Result<(), String> {
     use std::sync::atomic::{AtomicU64, Ordering};
@@ -42,7 +42,7 @@ async fn sleeping(_: OrchestrationContext) -> Result<(), String> {
     Ok(())
 }
 
-/// What each mistake says, under its name.
+/// The text of each mistake, under its name.
 #[derive(Default)]
 struct Page {
     text: String,
@@ -69,7 +69,7 @@ fn url(directory: &TempDir, file: &str) -> String {
     format!("sqlite:{}", directory.path().join(file).display())
 }
 
-/// Why an instance is blocked, once it is.
+/// The reason of a block, once the instance is blocked.
 async fn blocked(client: &Client, id: &str) -> String {
     let patience = std::time::Instant::now() + Duration::from_secs(30);
     loop {
@@ -92,7 +92,7 @@ fn check(name: &str, page: &Page, directory: Option<&TempDir>) {
 }
 
 #[tokio::test]
-async fn p3_what_is_said_when_a_runtime_does_not_start() {
+async fn p3_errors_of_a_runtime_that_does_not_start() {
     let directory = tempfile::tempdir().unwrap();
     let mut page = Page::default();
     let runtime = shop(&url(&directory, "shop.db")).start().await.unwrap();
@@ -117,7 +117,7 @@ async fn p3_what_is_said_when_a_runtime_does_not_start() {
 }
 
 #[test]
-fn p3_what_is_said_without_tokio() {
+fn p3_errors_without_tokio() {
     use std::future::Future;
     use std::task::{Context, Poll, Waker};
     let mut page = Page::default();
@@ -130,7 +130,7 @@ fn p3_what_is_said_without_tokio() {
 }
 
 #[tokio::test]
-async fn p3_what_is_said_when_a_client_asks_for_what_cannot_be() {
+async fn p3_errors_of_impossible_requests() {
     let mut page = Page::default();
     let runtime = shop("memory:").start().await.unwrap();
     let client = runtime.client();
@@ -162,7 +162,7 @@ async fn p3_what_is_said_when_a_client_asks_for_what_cannot_be() {
 }
 
 #[tokio::test]
-async fn p3_what_is_said_when_types_do_not_fit() {
+async fn p3_errors_of_types_that_do_not_fit() {
     let mut page = Page::default();
     let runtime = shop("memory:").start().await.unwrap();
     let client = runtime.client();
@@ -178,7 +178,7 @@ async fn p3_what_is_said_when_types_do_not_fit() {
 }
 
 #[tokio::test]
-async fn p3_what_is_said_of_instances_that_cannot_go_on() {
+async fn p3_errors_of_blocked_instances() {
     let mut page = Page::default();
     let runtime = shop("memory:").start().await.unwrap();
     let client = runtime.client();

@@ -1,85 +1,85 @@
-//! P8: what a user reads after a mistake, and the exit code that goes with it.
+//! P8: errors and exit codes after mistakes of users.
 
-use crate::support::{Said, Shop, run};
+use crate::support::{CommandResult, Shop, run};
 
-fn told(said: &Said) -> String {
-    format!("exit {}\n{}{}", said.code, said.stdout, said.stderr)
+fn described(result: &CommandResult) -> String {
+    format!("exit {}\n{}{}", result.code, result.stdout, result.stderr)
 }
 
 #[test]
-fn p8_a_store_that_is_not_there_is_said_to_be_so() {
-    insta::assert_snapshot!(told(&run(&["list"], &[])), @r"
+fn p8_a_missing_store_is_reported() {
+    insta::assert_snapshot!(described(&run(&["list"], &[])), @r"
         exit 2
-        error: which store? Say --store sqlite:PATH, or set PERENNIAL_STORE
+        error: no store is given; pass --store sqlite:PATH, or set PERENNIAL_STORE
         ");
-    insta::assert_snapshot!(told(&run(&["list", "--store", "sqlite:no-such.db"], &[])), @r"
+    insta::assert_snapshot!(described(&run(&["list", "--store", "sqlite:no-such.db"], &[])), @r"
         exit 5
-        error: PER-0627 no store: there is none at no-such.db; a runtime makes it when it is first started
+        error: PER-0627 no store: no-such.db does not exist; a runtime creates it at its first start
         ");
-    insta::assert_snapshot!(told(&run(&["list", "--store", "shop.db"], &[])), @r#"
+    insta::assert_snapshot!(described(&run(&["list", "--store", "shop.db"], &[])), @r#"
         exit 2
         error: PER-0602 unknown store "shop.db": use sqlite:PATH, sqlite::memory: or memory:
         "#);
-    insta::assert_snapshot!(told(&run(&["list", "--store", "mysql://localhost"], &[])), @r#"
+    insta::assert_snapshot!(described(&run(&["list", "--store", "mysql://localhost"], &[])), @r#"
         exit 2
         error: PER-0602 unknown store "mysql://localhost": use sqlite:PATH, sqlite::memory: or memory:
         "#);
-    insta::assert_snapshot!(told(&run(&["list", "--store", "memory:"], &[])), @r"
+    insta::assert_snapshot!(described(&run(&["list", "--store", "memory:"], &[])), @r"
         exit 5
         error: PER-0506 cannot open the store: a memory store belongs to its process; use the client of that runtime
         ");
-    assert!(!std::path::Path::new("no-such.db").exists(), "looking makes no store");
+    assert!(!std::path::Path::new("no-such.db").exists(), "reading creates no store");
 }
 
 #[test]
-fn p8_a_file_that_is_no_store_is_refused() {
+fn p8_a_file_that_is_not_a_store_is_refused() {
     let file = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(file.path(), "these are not the rows that you are looking for").unwrap();
-    let said = run(&["list", "--store", &format!("sqlite:{}", file.path().display())], &[]);
-    assert_eq!(said.code, 5, "{said:?}");
-    assert!(said.stderr.contains("PER-0506"), "{said:?}");
+    let result = run(&["list", "--store", &format!("sqlite:{}", file.path().display())], &[]);
+    assert_eq!(result.code, 5, "{result:?}");
+    assert!(result.stderr.contains("PER-0506"), "{result:?}");
 }
 
 #[tokio::test]
 async fn p8_unknown_instances_and_bad_filters_are_named() {
     let shop = Shop::stocked().await;
-    insta::assert_snapshot!(told(&shop.run(&["show", "order-9"]).await), @r#"
+    insta::assert_snapshot!(described(&shop.run(&["show", "order-9"]).await), @r#"
         exit 3
         error: PER-0605 not found: there is no instance "order-9"; check the id and the store, it may have been deleted
         "#);
-    insta::assert_snapshot!(told(&shop.run(&["history", "order-1", "--execution", "4"]).await), @r#"
+    insta::assert_snapshot!(described(&shop.run(&["history", "order-1", "--execution", "4"]).await), @r#"
         exit 3
         error: instance "order-1" has no execution 4; the latest is 1
         "#);
-    insta::assert_snapshot!(told(&shop.run(&["list", "--parent", "nobody"]).await), @r#"
+    insta::assert_snapshot!(described(&shop.run(&["list", "--parent", "nobody"]).await), @r#"
         exit 3
         error: PER-0605 not found: there is no instance "nobody"; check the id and the store, it may have been deleted
         "#);
-    insta::assert_snapshot!(told(&shop.run(&["list", "--status", "done"]).await), @r"
+    insta::assert_snapshot!(described(&shop.run(&["list", "--status", "done"]).await), @r"
         exit 2
-        error: invalid value 'done' for '--status <STATUS>': it is one of pending, running, completed, failed, cancelled, terminated
+        error: invalid value 'done' for '--status <STATUS>': expected one of pending, running, completed, failed, cancelled, terminated
 
         For more information, try '--help'.
         ");
-    insta::assert_snapshot!(told(&shop.run(&["list", "--attribute", "customer"]).await), @r"
+    insta::assert_snapshot!(described(&shop.run(&["list", "--attribute", "customer"]).await), @r"
         exit 2
-        error: invalid value 'customer' for '--attribute <NAME=VALUE>': write it as NAME=VALUE
+        error: invalid value 'customer' for '--attribute <NAME=VALUE>': expected NAME=VALUE
 
         For more information, try '--help'.
         ");
-    insta::assert_snapshot!(told(&shop.run(&["list", "--where", "customer"]).await), @r"
+    insta::assert_snapshot!(described(&shop.run(&["list", "--where", "customer"]).await), @r"
         exit 2
         error: invalid value 'customer' for '--where <CONDITION>': PER-0640 bad filter: write it as NAME=VALUE, NAME^=PREFIX, or with <, <=, > or >=
 
         For more information, try '--help'.
         ");
-    insta::assert_snapshot!(told(&shop.run(&["list", "--after", "order-1"]).await), @r#"
+    insta::assert_snapshot!(described(&shop.run(&["list", "--after", "order-1"]).await), @r#"
         exit 2
         error: PER-0601 invalid name: "order-1" is not an instance key
         "#);
-    insta::assert_snapshot!(told(&shop.run(&["prune", "--older-than", "7"]).await), @r"
+    insta::assert_snapshot!(described(&shop.run(&["prune", "--older-than", "7"]).await), @r"
         exit 2
-        error: invalid value '7' for '--older-than <OLDER_THAN>': write it as a number with a unit: 500ms, 90s, 15m, 2h, 7d
+        error: invalid value '7' for '--older-than <OLDER_THAN>': expected a number with a unit: 500ms, 90s, 15m, 2h, 7d
 
         For more information, try '--help'.
         ");
@@ -88,24 +88,24 @@ async fn p8_unknown_instances_and_bad_filters_are_named() {
 #[tokio::test]
 async fn p8_bad_inputs_and_requests_without_a_runtime_are_explained() {
     let shop = Shop::stocked().await;
-    insta::assert_snapshot!(told(&shop.run(&["start", "checkout", "o", "{\"cents\": 5"]).await), @r"
+    insta::assert_snapshot!(described(&shop.run(&["start", "checkout", "o", "{\"cents\": 5"]).await), @r"
         exit 2
-        error: the input: this is not JSON: EOF while parsing an object at line 1 column 11
+        error: the input: invalid JSON: EOF while parsing an object at line 1 column 11
         ");
-    insta::assert_snapshot!(told(&shop.run(&["start", "checkout", "a::b", "5"]).await), @r#"
+    insta::assert_snapshot!(described(&shop.run(&["start", "checkout", "a::b", "5"]).await), @r#"
         exit 2
         error: PER-0601 invalid name: instance id "a::b": `::` is reserved for the ids of sub-orchestrations
         "#);
-    insta::assert_snapshot!(told(&shop.run(&["raise", "order-1", "approved", "true"]).await), @r#"
+    insta::assert_snapshot!(described(&shop.run(&["raise", "order-1", "approved", "true"]).await), @r#"
         exit 4
         error: PER-0607 ended: instance "order-1" has ended; the request had no effect. For more work, start another
         "#);
-    insta::assert_snapshot!(told(&shop.run(&["query", "counter-1", "count", "--patience", "50ms"]).await), @r#"
+    insta::assert_snapshot!(described(&shop.run(&["query", "counter-1", "count", "--patience", "50ms"]).await), @r#"
         exit 5
         error: PER-0624 not answered: no runtime took the request to instance "counter-1" within 50ms; is one running on this store?
         "#);
-    // An update that nobody took was not done, either.
-    insta::assert_snapshot!(told(&shop.run(&["update", "counter-1", "add", "1", "--patience", "50ms"]).await), @r#"
+    // An update that no runtime took had no effect.
+    insta::assert_snapshot!(described(&shop.run(&["update", "counter-1", "add", "1", "--patience", "50ms"]).await), @r#"
         exit 5
         error: PER-0624 not answered: no runtime took the request to instance "counter-1" within 50ms; is one running on this store?
         "#);
@@ -114,7 +114,7 @@ async fn p8_bad_inputs_and_requests_without_a_runtime_are_explained() {
 #[tokio::test]
 async fn p8_programs_get_errors_as_json() {
     let shop = Shop::stocked().await;
-    insta::assert_snapshot!(told(&shop.run(&["show", "order-9", "--json"]).await), @r#"
+    insta::assert_snapshot!(described(&shop.run(&["show", "order-9", "--json"]).await), @r#"
         exit 3
         {"error":{"code":"PER-0605","exit":3,"message":"PER-0605 not found: there is no instance \"order-9\"; check the id and the store, it may have been deleted"}}
         "#);

@@ -1,17 +1,17 @@
-//! P8: commands that look change nothing, and say all that they know to whoever is not a terminal.
+//! P8: reading commands change nothing, and print full values unless they write to a terminal.
 
 use crate::support::{Shop, run};
 use perennial::prelude::*;
 
 #[tokio::test]
-async fn p8_commands_that_look_leave_every_file_as_it_is() {
+async fn p8_reading_commands_change_no_file() {
     let shop = Shop::stocked().await;
-    // A copy may come without the files that stand beside a store.
+    // A copied store may lack the companion files.
     for name in ["shop.db-lock", "shop.db-wal", "shop.db-shm"] {
         let _ = std::fs::remove_file(shop.path().with_file_name(name));
     }
     let before = shop.files();
-    assert_eq!(before.len(), 1, "the database alone");
+    assert_eq!(before.len(), 1, "only the database");
     for (arguments, code) in [
         (&["list"][..], 0),
         (&["list", "--blocked", "--json"], 0),
@@ -20,33 +20,33 @@ async fn p8_commands_that_look_leave_every_file_as_it_is() {
         (&["tree", "order-1"], 0),
         (&["doctor"], 1),
     ] {
-        let said = shop.run(arguments).await;
-        assert_eq!(said.code, code, "{arguments:?}: {said:?}");
+        let result = shop.run(arguments).await;
+        assert_eq!(result.code, code, "{arguments:?}: {result:?}");
         assert!(shop.files() == before, "{arguments:?} changed {:?}", shop.files().keys());
     }
 }
 
 #[tokio::test]
-async fn p8_commands_that_look_see_what_a_runtime_has_just_written() {
+async fn p8_reading_commands_see_the_latest_writes_of_a_runtime() {
     let shop = Shop::open().await;
     shop.client().start("counter", "counter-1", Payload::from_json("7").unwrap()).await.unwrap();
-    let said = shop.run(&["list", "--json"]).await;
-    assert!(said.stdout.contains("counter-1"), "{said:?}");
+    let result = shop.run(&["list", "--json"]).await;
+    assert!(result.stdout.contains("counter-1"), "{result:?}");
     assert_eq!(shop.run(&["raise", "counter-1", "stop", "null"]).await.code, 0);
     shop.client().wait("counter-1").await.unwrap();
-    let said = shop.run(&["show", "counter-1", "--json"]).await;
-    assert!(said.stdout.contains("\"status\":\"completed\""), "{said:?}");
+    let result = shop.run(&["show", "counter-1", "--json"]).await;
+    assert!(result.stdout.contains("\"status\":\"completed\""), "{result:?}");
 }
 
 #[tokio::test]
-async fn p8_options_of_a_url_are_refused_and_name_no_file() {
+async fn p8_options_of_a_url_are_refused_and_create_no_file() {
     let shop = Shop::stocked().await;
     let before = shop.files();
     let url = format!("{}?mode=ro", shop.url());
     for command in ["list", "doctor", "verify"] {
-        let said = run(&[command, "--store", &url], &[]);
-        assert_eq!(said.code, 2, "{said:?}");
-        assert!(said.stderr.contains("PER-0602") && said.stderr.contains("mode=ro"), "{said:?}");
+        let result = run(&[command, "--store", &url], &[]);
+        assert_eq!(result.code, 2, "{result:?}");
+        assert!(result.stderr.contains("PER-0602") && result.stderr.contains("mode=ro"), "{result:?}");
     }
     let started = Runtime::open(&url).start().await.err().unwrap().to_string();
     assert!(started.contains("mode=ro"), "{started}");
@@ -54,15 +54,15 @@ async fn p8_options_of_a_url_are_refused_and_name_no_file() {
 }
 
 #[tokio::test]
-async fn p8_payloads_are_whole_when_nobody_looks_at_a_terminal() {
+async fn p8_payloads_are_printed_in_full_without_a_terminal() {
     let mut shop = Shop::open().await;
     let long = format!("{}end", "x".repeat(5_000));
     shop.client().start("parcel", "parcel-1", Payload::from(long.as_str())).await.unwrap();
     shop.client().wait("parcel-1").await.unwrap();
     shop.runtime.take().unwrap().shutdown().await.unwrap();
     for command in ["show", "history"] {
-        let said = shop.run(&[command, "parcel-1"]).await;
-        assert!(said.stdout.contains(&format!("{long}\"")), "the input: {}", said.stdout.len());
-        assert!(said.stdout.contains(&format!("{long}, wrapped")), "the output: {}", said.stdout.len());
+        let result = shop.run(&[command, "parcel-1"]).await;
+        assert!(result.stdout.contains(&format!("{long}\"")), "the input: {}", result.stdout.len());
+        assert!(result.stdout.contains(&format!("{long}, wrapped")), "the output: {}", result.stdout.len());
     }
 }

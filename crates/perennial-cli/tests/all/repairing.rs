@@ -1,10 +1,10 @@
-//! P8: pausing, resuming, resetting and running again from the command line (G46 to G49).
+//! P8: pause, resume, reset and rerun (G46 to G49).
 
 use crate::support::Shop;
 use perennial::prelude::*;
 use serde_json::Value;
 
-async fn says(shop: &Shop, arguments: &[&str]) -> String {
+async fn stdout_of(shop: &Shop, arguments: &[&str]) -> String {
     shop.masked(arguments).await.trim_end().to_owned()
 }
 
@@ -14,18 +14,18 @@ async fn json(shop: &Shop, arguments: &[&str]) -> Value {
 }
 
 #[tokio::test]
-async fn g46_pause_and_resume_are_shown_where_people_look() {
+async fn g46_show_history_and_doctor_print_pause_and_resume() {
     let shop = Shop::open().await;
-    says(&shop, &["start", "counter", "c", "7"]).await;
-    assert_eq!(says(&shop, &["query", "c", "count"]).await, "7");
-    let paused = says(&shop, &["pause", "c", "--reason", "an audit", "--by", "ada"]).await;
+    stdout_of(&shop, &["start", "counter", "c", "7"]).await;
+    assert_eq!(stdout_of(&shop, &["query", "c", "count"]).await, "7");
+    let paused = stdout_of(&shop, &["pause", "c", "--reason", "an audit", "--by", "ada"]).await;
     assert_eq!(paused, "c: pause requested");
     while shop.client().status("c").await.unwrap().blocked.is_none() {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
-    let listed = says(&shop, &["list", "--paused"]).await;
+    let listed = stdout_of(&shop, &["list", "--paused"]).await;
     assert!(listed.contains("running, paused"), "{listed}");
-    let shown = says(&shop, &["show", "c"]).await;
+    let shown = stdout_of(&shop, &["show", "c"]).await;
     assert!(shown.contains("by ada: an audit") && shown.contains("`perennial resume c`"), "{shown}");
     let shown = json(&shop, &["show", "c", "--json"]).await;
     assert_eq!(shown["blocked"]["pause"]["why"]["by"], "ada");
@@ -36,33 +36,30 @@ async fn g46_pause_and_resume_are_shown_where_people_look() {
     let retried = shop.run(&["retry", "c"]).await;
     assert_eq!((retried.code, retried.stderr.contains("PER-0611")), (4, true), "{retried:?}");
     assert_eq!(
-        says(&shop, &["resume", "c", "--reason", "it is over", "--by", "grace", "--json"]).await,
+        stdout_of(&shop, &["resume", "c", "--reason", "it is over", "--by", "grace", "--json"]).await,
         r#"{"id":"c","outcome":"resume requested"}"#
     );
     while shop.client().status("c").await.unwrap().blocked.is_some() {
         tokio::task::yield_now().await;
     }
-    assert_eq!(says(&shop, &["query", "c", "count"]).await, "7");
-    assert_eq!(says(&shop, &["resume", "c"]).await, "c: resume requested", "twice is as good as once");
-    let history = says(&shop, &["history", "c"]).await;
+    assert_eq!(stdout_of(&shop, &["query", "c", "count"]).await, "7");
+    assert_eq!(stdout_of(&shop, &["resume", "c"]).await, "c: resume requested", "a repeated resume succeeds");
+    let history = stdout_of(&shop, &["history", "c"]).await;
     assert_eq!(
         history.matches("InstanceResumed by grace: it is over; paused by ada: an audit").count(),
         1,
         "{history}"
     );
-    let shown = says(&shop, &["show", "c"]).await;
-    assert!(
-        shown.contains("by grace: it is over; it was paused ") && shown.contains("by ada: an audit"),
-        "{shown}"
-    );
-    let timeline = says(&shop, &["history", "c", "--timeline"]).await;
+    let shown = stdout_of(&shop, &["show", "c"]).await;
+    assert!(shown.contains("by grace: it is over; paused ") && shown.contains("by ada: an audit"), "{shown}");
+    let timeline = stdout_of(&shop, &["history", "c", "--timeline"]).await;
     assert!(timeline.contains("resumed by grace"), "{timeline}");
 }
 
 #[tokio::test]
-async fn g47_a_whole_orchestration_is_paused_and_resumed() {
+async fn g47_an_orchestration_is_paused_and_resumed() {
     let shop = Shop::open().await;
-    says(&shop, &["start", "counter", "c", "7"]).await;
+    stdout_of(&shop, &["start", "counter", "c", "7"]).await;
     let paused =
         json(&shop, &["pause", "--orchestration", "counter", "--reason", "an audit", "--json"]).await;
     assert_eq!((&paused["outcome"], &paused["instances"]), (&Value::from("paused"), &Value::from(1)));
@@ -75,33 +72,33 @@ async fn g47_a_whole_orchestration_is_paused_and_resumed() {
         }
     };
     assert_eq!((alone.code, alone.stderr.contains("PER-0618")), (4, true), "{alone:?}");
-    let shown = says(&shop, &["show", "c"]).await;
+    let shown = stdout_of(&shop, &["show", "c"]).await;
     assert!(shown.contains("`perennial resume --orchestration counter`"), "{shown}");
-    assert_eq!(says(&shop, &["resume", "--orchestration", "counter"]).await, "counter: resumed");
-    assert_eq!(says(&shop, &["resume", "--orchestration", "counter"]).await, "counter: was not paused");
+    assert_eq!(stdout_of(&shop, &["resume", "--orchestration", "counter"]).await, "counter: resumed");
+    assert_eq!(stdout_of(&shop, &["resume", "--orchestration", "counter"]).await, "counter: was not paused");
     while shop.client().status("c").await.unwrap().blocked.is_some() {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
 }
 
 #[tokio::test]
-async fn g48_reset_and_rerun_tell_what_they_did() {
+async fn g48_reset_and_rerun_print_their_results() {
     let shop = Shop::open().await;
-    says(&shop, &["start", "counter", "c", "7"]).await;
-    says(&shop, &["update", "c", "add", "5"]).await;
-    says(&shop, &["terminate", "c"]).await;
+    stdout_of(&shop, &["start", "counter", "c", "7"]).await;
+    stdout_of(&shop, &["update", "c", "add", "5"]).await;
+    stdout_of(&shop, &["terminate", "c"]).await;
     shop.client().wait("c").await.unwrap();
-    let again = says(&shop, &["rerun", "c", "--reason", "too soon", "--by", "ada"]).await;
-    assert!(again.starts_with("c: reset to turn 2; it goes on as execution 2"), "{again}");
-    assert_eq!(says(&shop, &["query", "c", "count"]).await, "12");
-    let shown = says(&shop, &["show", "c"]).await;
+    let again = stdout_of(&shop, &["rerun", "c", "--reason", "too soon", "--by", "ada"]).await;
+    assert!(again.starts_with("c: reset to turn 2; it continues as execution 2"), "{again}");
+    assert_eq!(stdout_of(&shop, &["query", "c", "count"]).await, "12");
+    let shown = stdout_of(&shop, &["show", "c"]).await;
     assert!(shown.contains("to turn 2 of execution 1") && shown.contains("by ada: too soon"), "{shown}");
     let reset = json(&shop, &["reset", "c", "--to-turn", "1", "--json"]).await;
     assert_eq!(
         (&reset["report"]["execution"], &reset["report"]["messages"]),
         (&Value::from(3), &Value::from(1))
     );
-    assert_eq!(says(&shop, &["query", "c", "count"]).await, "12", "the update was delivered again");
+    assert_eq!(stdout_of(&shop, &["query", "c", "count"]).await, "12", "the update was delivered again");
     let verified = shop.run(&["verify"]).await;
     assert_eq!(verified.code, 0, "{verified:?}");
     let far = shop.run(&["reset", "c", "--to-turn", "99"]).await;

@@ -1,9 +1,9 @@
-//! P8: an event that the code cannot read is skipped from the command line, with a runtime and without.
+//! P8: `skip` skips an event that the code cannot read, with a runtime and without.
 
 use crate::support::Shop;
 use serde_json::{Value, json};
 
-/// Blocks the instance `a` by its event 4, which is no number.
+/// Blocks the instance `a` by its event 4, which is not a number.
 async fn block(shop: &Shop) {
     shop.masked(&["start", "adder", "a"]).await;
     for (event, payload) in [("n", "1"), ("n", "\"two\""), ("n", "3"), ("begin", "\"\"")] {
@@ -21,15 +21,15 @@ async fn blocking(shop: &Shop) -> String {
 }
 
 #[tokio::test]
-async fn p8_skip_lets_an_instance_go_on_without_the_event_that_blocks_it() {
+async fn p8_skip_lets_an_instance_continue_without_the_blocking_event() {
     let shop = Shop::open().await;
     block(&shop).await;
     let number = blocking(&shop).await;
-    let cure = format!("`perennial skip a {number}`");
+    let remedy = format!("`perennial skip a {number}`");
     for look in [&["show", "a"][..], &["list"], &["doctor"], &["doctor", "--json"], &["show", "a", "--json"]]
     {
-        let said = shop.run(look).await;
-        assert!(said.stdout.contains(&cure), "{look:?}: {said:?}");
+        let result = shop.run(look).await;
+        assert!(result.stdout.contains(&remedy), "{look:?}: {result:?}");
     }
     let shown = shop.run(&["show", "a"]).await.stdout;
     assert_eq!(shown.matches("PER-0103").count(), 1, "{shown}");
@@ -56,7 +56,7 @@ async fn p8_skip_waits_for_the_next_runtime_if_none_runs() {
 }
 
 #[tokio::test]
-async fn p8_skip_refuses_what_does_not_block_and_names_what_does() {
+async fn p8_skip_refuses_another_event_and_names_the_blocking_one() {
     let mut shop = Shop::open().await;
     shop.masked(&["start", "counter", "c", "1"]).await;
     let fine = shop.run(&["skip", "c", "2"]).await;
@@ -96,7 +96,7 @@ async fn p8_cancel_ends_an_instance_that_an_event_blocks() {
 }
 
 #[tokio::test]
-async fn p8_skip_lets_an_instance_go_on_without_a_message_that_nobody_can_read() {
+async fn p8_skip_lets_an_instance_continue_without_an_unreadable_message() {
     let mut shop = Shop::open().await;
     shop.masked(&["start", "counter", "c", "7"]).await;
     assert_eq!(shop.masked(&["query", "c", "count"]).await.trim_end(), "7");
@@ -112,10 +112,10 @@ async fn p8_skip_lets_an_instance_go_on_without_a_message_that_nobody_can_read()
     }
     let report: Value = serde_json::from_str(&shop.run(&["show", "c", "--json"]).await.stdout).unwrap();
     let number = report["blocked"]["message"].to_string();
-    let cure = format!("`perennial skip c --message {number}`");
+    let remedy = format!("`perennial skip c --message {number}`");
     for look in [&["show", "c"][..], &["doctor"]] {
-        let said = shop.run(look).await;
-        assert!(said.stdout.contains(&cure), "{look:?}: {said:?}");
+        let result = shop.run(look).await;
+        assert!(result.stdout.contains(&remedy), "{look:?}: {result:?}");
     }
     let event = shop.run(&["skip", "c", &number]).await;
     assert_eq!((event.code, event.stderr.contains(&format!("message {number}"))), (4, true), "{event:?}");

@@ -1,25 +1,25 @@
-//! `perennial verify` names what is damaged in a store, and nothing else (E3).
+//! `perennial verify` reports exactly the damage of a store (E3).
 
 use crate::support::Shop;
 use rusqlite::Connection;
 use serde_json::{Value, json};
 
 async fn verified(shop: &Shop) -> (u8, Value) {
-    let said = shop.run(&["verify", "--json"]).await;
-    let report = serde_json::from_str(&said.stdout).unwrap_or_else(|error| panic!("{error}: {said:?}"));
-    (u8::try_from(said.code).unwrap(), report)
+    let result = shop.run(&["verify", "--json"]).await;
+    let report = serde_json::from_str(&result.stdout).unwrap_or_else(|error| panic!("{error}: {result:?}"));
+    (u8::try_from(result.code).unwrap(), report)
 }
 
 #[tokio::test]
-async fn e3_verify_finds_a_sound_store_sound_and_leaves_it_as_it_is() {
+async fn e3_verify_finds_no_damage_in_a_sound_store_and_does_not_change_it() {
     let shop = Shop::stocked().await;
     let before = std::fs::read(shop.path()).unwrap();
     let (code, report) = verified(&shop).await;
     assert_eq!((code, &report["damaged"]), (0, &json!(0)), "{report}");
     assert!(report["instances"].as_u64() > Some(2) && report["turns"].as_u64() > Some(2), "{report}");
     assert!(std::fs::read(shop.path()).unwrap() == before);
-    let said = shop.run(&["verify"]).await;
-    assert!(said.stdout.trim_end().ends_with(": sound"), "{said:?}");
+    let result = shop.run(&["verify"]).await;
+    assert!(result.stdout.trim_end().ends_with(": sound"), "{result:?}");
 }
 
 #[tokio::test]
@@ -59,10 +59,10 @@ async fn e3_verify_names_a_message_in_which_one_byte_was_changed() {
         shop.masked(&["start", "counter", id, "1"]).await;
     }
     assert_eq!(verified(&shop).await.0, 0);
-    // A byte of a stored body, in the file itself.
+    // Change a byte of a stored body in the file itself.
     let mut file = std::fs::read(shop.path()).unwrap();
     let log = shop.path().with_extension("db-wal");
-    assert!(std::fs::metadata(&log).map_or(0, |log| log.len()) == 0, "all of it is in the file");
+    assert!(std::fs::metadata(&log).map_or(0, |log| log.len()) == 0, "the log is empty");
     let needle = br#""message":{"Start""#;
     let place = file.windows(needle.len()).position(|window| window == needle).unwrap();
     file[place + needle.len() - 2] ^= 1;
@@ -71,7 +71,7 @@ async fn e3_verify_names_a_message_in_which_one_byte_was_changed() {
     let damage = report["damage"].as_array().unwrap();
     let what = damage[0]["what"].as_str().unwrap();
     assert!(code == 1 && damage[0]["instance"].is_string() && what.starts_with("message "), "{report}");
-    // Its start is what cannot be read, so that nothing says how it begins.
+    // The damaged turn is the start.
     assert!(damage.iter().all(|one| one["instance"] == damage[0]["instance"]), "{report}");
 }
 
@@ -92,7 +92,7 @@ async fn e3_verify_names_a_delayed_start_that_nothing_wakes_in_time() {
 }
 
 #[tokio::test]
-async fn e3_verify_reads_requests_and_replies_and_names_what_is_nobodys() {
+async fn e3_verify_reads_requests_and_replies_and_names_rows_without_an_instance() {
     let mut shop = Shop::open().await;
     shop.masked(&["start", "counter", "a", "1"]).await;
     shop.masked(&["query", "a", "count"]).await;
@@ -119,7 +119,7 @@ async fn e3_verify_reads_requests_and_replies_and_names_what_is_nobodys() {
 async fn e3_verify_names_an_index_that_lacks_rows() {
     let shop = Shop::stocked().await;
     let connection = Connection::open(shop.path()).unwrap();
-    // The index of ids is exchanged for one that is empty: nobody finds an instance by its id any more.
+    // Replace the index of ids with an empty one: no instance is found by its id.
     connection
         .execute_batch(
             "CREATE TABLE spare (id TEXT);

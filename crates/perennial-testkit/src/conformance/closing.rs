@@ -1,4 +1,4 @@
-//! S0: the end of a store.
+//! S0: closing a store.
 
 use perennial_core::ShardId;
 use perennial_core::store::{
@@ -8,13 +8,13 @@ use perennial_core::store::{
 use super::instances::{bytes, key, message, row, start, task};
 use super::subject::{Make, Subject, answer_of, new_session, waiting};
 
-pub fn s0_what_is_asked_before_closing_is_answered(make: Make<'_>) {
+pub fn s0_calls_before_closing_are_answered(make: Make<'_>) {
     let subject = Subject::new(make);
     let session = subject.own_all();
     let (a, b) = (row(1, "a"), row(2, "b"));
     let (started, answer) = waiting();
     subject.store().commit(session, subject.with_epochs(session, [start(&a)]), started);
-    // Calls have no order among each other, so the second does not build on the first.
+    // Concurrent calls have no order, so the second does not depend on the first.
     let (also_started, second_answer) = waiting();
     subject.store().commit(session, subject.with_epochs(session, [start(&b)]), also_started);
     subject.close().unwrap();
@@ -22,7 +22,7 @@ pub fn s0_what_is_asked_before_closing_is_answered(make: Make<'_>) {
     assert_eq!((answer_of(&answer), answer_of(&second_answer)), (Ok(durable.clone()), Ok(durable)));
 }
 
-pub fn s0_after_closing_every_call_says_so(make: Make<'_>) {
+pub fn s0_after_closing_every_call_fails_as_closed(make: Make<'_>) {
     let subject = Subject::new(make);
     let session = subject.own_all();
     subject.close().unwrap();

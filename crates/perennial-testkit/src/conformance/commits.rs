@@ -1,4 +1,4 @@
-//! S2: what a durable member writes.
+//! S2: the effects of a durable member.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ fn durable() -> CommitOutcome {
     CommitOutcome::Durable { sent: vec![] }
 }
 
-pub fn s2_what_is_durable_can_be_read(make: Make<'_>) {
+pub fn s2_durable_members_can_be_read(make: Make<'_>) {
     let subject = Subject::new(make);
     let session = subject.own_all();
     let a = row(1, "a");
@@ -34,7 +34,7 @@ pub fn s2_an_empty_batch_is_answered(make: Make<'_>) {
     assert_eq!(subject.commit(session, []), []);
 }
 
-/// A row with something in every column.
+/// A row with a value in every column.
 fn full_row() -> InstanceRow {
     InstanceRow {
         key: key(7),
@@ -114,7 +114,7 @@ pub fn s2_every_column_that_may_change_does_and_others_stay(make: Make<'_>) {
     }
 }
 
-pub fn s2_the_change_of_a_member_that_inserts_counts(make: Make<'_>) {
+pub fn s2_a_member_can_insert_and_change_its_row(make: Make<'_>) {
     let subject = Subject::new(make);
     let session = subject.own_all();
     let a = row(1, "a");
@@ -122,7 +122,7 @@ pub fn s2_the_change_of_a_member_that_inserts_counts(make: Make<'_>) {
     assert_eq!(subject.find("a"), Some(InstanceRow { status: Status::Completed, ..a }));
 }
 
-pub fn s2_turns_of_any_size_come_back_as_they_were(make: Make<'_>) {
+pub fn s2_turns_of_any_size_are_read_unchanged(make: Make<'_>) {
     let subject = Subject::new(make);
     let session = subject.own_all();
     let a = row(1, "a");
@@ -138,7 +138,7 @@ pub fn s2_turns_of_any_size_come_back_as_they_were(make: Make<'_>) {
     assert_eq!(turns.len(), bodies.len());
 }
 
-pub fn s2_executions_count_their_turns_apart(make: Make<'_>) {
+pub fn s2_executions_number_their_turns_separately(make: Make<'_>) {
     let subject = Subject::new(make);
     let session = subject.own_all();
     let a = row(1, "a");
@@ -151,7 +151,7 @@ pub fn s2_executions_count_their_turns_apart(make: Make<'_>) {
     assert_eq!(subject.turns(&a, 1, 0, 10), [bytes("started"), bytes("continued as new")]);
 }
 
-pub fn s2_an_execution_may_begin_with_several_turns(make: Make<'_>) {
+pub fn s2_an_execution_may_start_with_several_turns(make: Make<'_>) {
     let subject = Subject::new(make);
     let session = subject.own_all();
     let a = row(1, "a");
@@ -160,13 +160,13 @@ pub fn s2_an_execution_may_begin_with_several_turns(make: Make<'_>) {
     let mut reset =
         member(&a).turn_of(2, 1, "began").changing(again).sending([outgoing(&a, None, "carried")]);
     reset.more_turns = vec![turn_row(2, 2, "went on"), turn_row(2, 3, "went further")];
-    assert!(subject.write(session, reset.clone())[0].is_some(), "it runs again, and takes messages");
+    assert!(subject.write(session, reset.clone())[0].is_some(), "it runs again and receives messages");
     let turns = [bytes("began"), bytes("went on"), bytes("went further")];
     assert_eq!(subject.load(&a, 0).unwrap().turns, turns);
-    // The same again is durable, and sends nothing.
+    // Repeating the member is durable and sends nothing.
     assert_eq!(subject.write(session, reset.clone()), [None]);
     subject.write(session, member(&a).turn_of(2, 4, "and further"));
-    // One of them belongs to another history: nothing of it is written.
+    // One of the messages belongs to another history: no part of the member is written.
     let mut other = member(&a)
         .turn_of(3, 1, "began")
         .changing(RowChange { execution: Some(3), ..status(Status::Running) });
@@ -202,7 +202,7 @@ pub fn s2_a_turn_deletes_the_messages_that_it_consumed(make: Make<'_>) {
     subject.write(session, member(&a).turn(2, "took y").consuming([numbers[1]]));
     let left: Vec<_> = subject.inbox(session, 0, 10).into_iter().map(|row| row.number).collect();
     assert_eq!(left, [numbers[0], numbers[2]]);
-    // A change alone may consume, too.
+    // A member with only a change can consume messages, too.
     subject.write(session, member(&a).changing(status(Status::Completed)).consuming(left));
     assert_eq!(subject.inbox(session, 0, 10), []);
 }

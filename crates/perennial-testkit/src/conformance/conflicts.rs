@@ -1,4 +1,4 @@
-//! S2: members that are not written, and what they leave behind: nothing.
+//! S2: members that are refused have no effect.
 
 use perennial_core::store::{
     Commit, CommitOutcome, Conflict, Criteria, InboxRow, InstanceRow, Page, RequestRow, RowChange, Served,
@@ -24,7 +24,7 @@ fn taken(row: &InstanceRow) -> CommitOutcome {
     conflict(Conflict::IdTaken(Box::new(row.clone())))
 }
 
-pub fn s2_the_same_bytes_again_are_durable_and_nothing_is_written_again(make: Make<'_>) {
+pub fn s2_repeated_bytes_are_durable_and_not_written_again(make: Make<'_>) {
     let subject = Subject::new(make);
     let session = subject.own_all();
     let (a, b) = (row(1, "a"), row(2, "b"));
@@ -32,7 +32,7 @@ pub fn s2_the_same_bytes_again_are_durable_and_nothing_is_written_again(make: Ma
     let number = subject.sent(message("b", None, "unread"));
     let first = start(&a).sending([outgoing(&b, None, "hello")]);
     subject.write(session, first.clone());
-    // Not even what the first one did not ask for.
+    // Not even effects that the first member did not have.
     let again = first.clone().changing(status(Status::Failed)).consuming([number]);
     let again = again.sending([outgoing(&b, Some("k"), "more")]);
     assert_eq!(subject.commit(session, [again]), [CommitOutcome::Durable { sent: vec![None, None] }]);
@@ -41,7 +41,7 @@ pub fn s2_the_same_bytes_again_are_durable_and_nothing_is_written_again(make: Ma
     assert_eq!(subject.find("a"), Some(a.clone()));
     let bodies: Vec<_> = subject.inbox(session, 0, 10).into_iter().map(|row| row.body).collect();
     assert_eq!(bodies, [bytes("unread"), bytes("hello")]);
-    // An earlier turn again, too, when others have followed.
+    // The same holds for an earlier turn after which others have followed.
     subject.write(session, member(&a).turn(2, "second"));
     assert_eq!(subject.commit(session, [member(&a).turn(1, "started")]), [durable()]);
     assert_eq!(subject.load(&a, 0).unwrap().turns, [bytes("started"), bytes("second")]);
@@ -58,7 +58,7 @@ pub fn s2_another_turn_of_the_same_number_is_a_conflict(make: Make<'_>) {
         member(&a).turn(2, ""),
         member(&a).turn(1, "another start"),
         member(&a).inserting(a.clone()).turn(1, "another start"),
-        // The same bytes after another turn.
+        // The same bytes as another turn.
         Commit { turn: Some(TurnRow { checksum: 7, ..turn_row(1, 2, "this") }), ..member(&a) },
     ];
     for other in others {
@@ -79,7 +79,7 @@ pub fn s2_a_turn_without_the_one_before_is_a_conflict(make: Make<'_>) {
     assert_eq!(subject.load(&a, 0).unwrap().turns, [bytes("started")]);
 }
 
-pub fn s2_an_id_that_is_taken_is_a_conflict_and_shows_the_row(make: Make<'_>) {
+pub fn s2_an_existing_id_is_a_conflict_that_returns_the_row(make: Make<'_>) {
     let subject = Subject::new(make);
     let session = subject.own_all();
     let (first, second) = (row(1, "a"), row(2, "a"));
@@ -87,13 +87,13 @@ pub fn s2_an_id_that_is_taken_is_a_conflict_and_shows_the_row(make: Make<'_>) {
     subject.write(session, member(&first).changing(status(Status::Completed)));
     let finished = InstanceRow { status: Status::Completed, ..first.clone() };
     assert_eq!(subject.commit(session, [start(&second)]), [taken(&finished)]);
-    // Without a turn nothing tells that this is the same start again.
+    // Without a turn, a repeated start cannot be recognized.
     assert_eq!(subject.commit(session, [member(&first).inserting(first.clone())]), [taken(&finished)]);
     assert_eq!(subject.load(&second, 0), None);
     assert_eq!(subject.turns(&second, 1, 0, 10), Vec::<std::sync::Arc<[u8]>>::new());
 }
 
-pub fn s2_a_member_of_no_instance_is_a_conflict(make: Make<'_>) {
+pub fn s2_a_member_without_an_instance_is_a_conflict(make: Make<'_>) {
     let subject = Subject::new(make);
     let session = subject.own_all();
     let nobody = row(1, "nobody");
@@ -110,7 +110,7 @@ pub fn s2_a_member_of_no_instance_is_a_conflict(make: Make<'_>) {
     assert_eq!(subject.inbox(session, 0, 10), []);
 }
 
-pub fn s2_a_member_without_the_shards_session_is_fenced(make: Make<'_>) {
+pub fn s2_a_member_for_a_shard_of_another_session_is_fenced(make: Make<'_>) {
     let subject = Subject::new(make);
     let (one, other) = (subject.open_session(60_000), subject.open_session(60_000));
     let of_one: Vec<ShardId> = subject.claim(one, SHARDS / 2).unwrap();
@@ -118,7 +118,7 @@ pub fn s2_a_member_without_the_shards_session_is_fenced(make: Make<'_>) {
     let rows: Vec<InstanceRow> = (1..=32).map(|number| row(number, &format!("order-{number}"))).collect();
     let outcomes = subject.commit(one, rows.iter().map(start));
     let fenced = rows.iter().filter(|row| !of_one.contains(&row.shard)).count();
-    assert!(fenced > 0 && fenced < rows.len(), "both kinds have to be among them");
+    assert!(fenced > 0 && fenced < rows.len(), "there must be members of both kinds");
     for (row, outcome) in rows.iter().zip(outcomes) {
         let owned = of_one.contains(&row.shard);
         assert_eq!(outcome, if owned { durable() } else { CommitOutcome::Fenced }, "{}", row.id);
@@ -126,11 +126,11 @@ pub fn s2_a_member_without_the_shards_session_is_fenced(make: Make<'_>) {
     }
     let unknown = SessionId(u128::MAX);
     assert_eq!(subject.commit(unknown, [start(&row(99, "z"))]), [CommitOutcome::Fenced]);
-    // Also the same bytes again: whether they are stored is not told.
+    // The same holds for repeated bytes: a fenced session does not learn whether they are stored.
     assert_eq!(subject.commit(unknown, [start(&rows[0])]), [CommitOutcome::Fenced]);
 }
 
-/// Everything that a store shows.
+/// The complete visible content of a store.
 #[derive(Debug, PartialEq)]
 struct Everything {
     page: Page,
@@ -183,7 +183,7 @@ pub fn s2_a_member_is_written_as_a_whole_or_not_at_all(make: Make<'_>) {
         (with_all(member(&a).turn(2, "read again")).consuming([gone]), conflict(Conflict::MessageGone)),
         (with_all(member(&a)).consuming([gone]), conflict(Conflict::MessageGone)),
         (with_all(start(&nobody)).consuming([gone]), conflict(Conflict::MessageGone)),
-        // The row could go in, but the turn belongs to an instance that has another one.
+        // The row could be inserted, but the turn belongs to an instance that has another one.
         (with_all(member(&a).inserting(nobody.clone()).turn(1, "another")), conflict(Conflict::OtherTurn)),
     ];
     for (member, outcome) in bad {
@@ -191,7 +191,7 @@ pub fn s2_a_member_is_written_as_a_whole_or_not_at_all(make: Make<'_>) {
         assert_eq!(everything(&subject, session, &[&a, &b, &nobody]), before, "after {outcome:?}");
         assert_eq!(subject.reply_to(asked), None, "after {outcome:?}");
     }
-    // Without what is wrong with it, the same is written.
+    // Without its flaw, the same member is written.
     subject.write(session, with_all(member(&a).turn(2, "second")));
     assert_eq!(subject.reply_to(asked), Some(bytes("done")));
     assert_eq!(subject.find("child").map(|row| row.status), Some(Status::Pending));
@@ -211,7 +211,7 @@ pub fn s2_a_message_that_is_gone_is_a_conflict(make: Make<'_>) {
         member(&a).changing(status(Status::Failed)).consuming([read]),
         member(&a).turn(3, "never sent").consuming([unread, 999_999]),
         member(&b).turn(3, "behind").consuming([of_b]),
-        // What a neighbour read is gone, too.
+        // A message that another member of the batch consumed is gone, too.
         member(&b).turn(4, "read what is gone").consuming([of_b]),
         member(&a).turn(3, "read the other").consuming([unread]),
     ];
@@ -224,7 +224,7 @@ pub fn s2_a_message_that_is_gone_is_a_conflict(make: Make<'_>) {
     assert_eq!(subject.stats().inbox.rows, 0);
 }
 
-pub fn s2_the_same_turn_again_is_durable_although_its_messages_are_gone(make: Make<'_>) {
+pub fn s2_a_repeated_turn_is_durable_after_its_messages_are_gone(make: Make<'_>) {
     let subject = Subject::new(make);
     let session = subject.own_all();
     let a = row(1, "a");
@@ -235,7 +235,7 @@ pub fn s2_the_same_turn_again_is_durable_although_its_messages_are_gone(make: Ma
     let first = first.replying(asked, "far");
     subject.write(session, first.clone());
     assert_eq!(subject.commit(session, [first.clone()]), [durable()]);
-    // Its task has been run meanwhile, and is not put again.
+    // Its task has run meanwhile, and is not inserted again.
     let served = Served { names: ["charge".to_owned()].into(), ..Served::default() };
     assert_eq!(subject.take(session, &served, 10, 1_000).len(), 1);
     assert!(subject.finish(session, task(&a, 3).id, 1, "charged"));
@@ -244,12 +244,12 @@ pub fn s2_the_same_turn_again_is_durable_although_its_messages_are_gone(make: Ma
     let loaded = subject.load(&a, 0).unwrap();
     assert_eq!((loaded.turns.len(), loaded.inbox.len(), loaded.tasks), (2, 1, vec![]));
     assert_eq!(subject.reply_to(asked), Some(bytes("far")));
-    // Other bytes of that number are another turn, whatever they consume.
+    // Other bytes with that number are another turn, whatever they consume.
     let other = member(&a).turn(2, "read it otherwise").consuming([number]);
     assert_eq!(subject.commit(session, [other]), [conflict(Conflict::OtherTurn)]);
 }
 
-pub fn s2_a_bad_member_does_not_sink_its_neighbours(make: Make<'_>) {
+pub fn s2_a_bad_member_does_not_affect_other_members(make: Make<'_>) {
     let subject = Subject::new(make);
     let session = subject.own_all();
     let (a, b, c, nobody) = (row(1, "a"), row(2, "b"), row(3, "c"), row(4, "nobody"));

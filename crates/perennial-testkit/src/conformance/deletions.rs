@@ -1,4 +1,4 @@
-//! S7: deleting instances that have ended.
+//! S7: deletion of instances that have ended.
 
 use std::sync::Arc;
 use std::thread;
@@ -36,7 +36,7 @@ fn with_rows(subject: &Subject, session: SessionId, row: &InstanceRow) {
     }
 }
 
-/// All that a store shows of an instance.
+/// Everything that a store returns about an instance.
 fn rows_of(subject: &Subject, session: SessionId, row: &InstanceRow) -> String {
     let inbox: Vec<_> =
         subject.inbox(session, 0, 1_000).into_iter().filter(|message| message.key == row.key).collect();
@@ -47,7 +47,7 @@ fn rows_of(subject: &Subject, session: SessionId, row: &InstanceRow) -> String {
     format!("{:?} {loaded:?} {turns:?} {inbox:?} {requests:?}", subject.find(&row.id))
 }
 
-/// The counts of what belongs to instances.
+/// The row counts of the things that belong to instances.
 fn belongings(stats: &StoreStats) -> [Count; 5] {
     [stats.inbox, stats.tasks_queued, stats.tasks_leased, stats.tasks_waiting, stats.requests]
 }
@@ -77,7 +77,7 @@ pub fn s7_a_deleted_instance_leaves_no_rows(make: Make<'_>) {
     assert_eq!(subject.list(&Criteria::default(), None, 10).rows.len(), 1);
 }
 
-pub fn s7_only_what_has_ended_is_deleted(make: Make<'_>) {
+pub fn s7_only_ended_instances_are_deleted(make: Make<'_>) {
     let subject = Subject::new(make);
     let session = subject.own_all();
     let rows: Vec<InstanceRow> = (1..)
@@ -88,7 +88,7 @@ pub fn s7_only_what_has_ended_is_deleted(make: Make<'_>) {
         with_rows(&subject, session, row);
     }
     let before: Vec<String> = rows.iter().map(|row| rows_of(&subject, session, row)).collect();
-    // Each stands for itself, in the order of the call; the last is named twice.
+    // Each instance is independent of the others, in the order of the call; the last is named twice.
     let nobody = row(99, "nobody");
     let named = rows.iter().chain([&nobody, &rows[5]]);
     let outcomes: Vec<DeleteOutcome> = rows
@@ -120,7 +120,7 @@ pub fn s7_the_id_of_a_deleted_instance_is_free_at_once(make: Make<'_>) {
         }
         assert_eq!(subject.find("a").map(|row| row.key), Some(next.key));
         assert_eq!(subject.delete([&last, &next]), [DeleteOutcome::Gone, DeleteOutcome::NotEnded]);
-        // Nobody takes the new one for the old one.
+        // The new instance is not mistaken for the old one.
         let late = member(&last).turn(2, "late").changing(status(Status::Failed));
         assert_eq!(subject.commit(session, [late]), [CommitOutcome::Conflict(Conflict::MissingTurn)]);
         let late = member(&last).changing(status(Status::Failed)).putting([task(&last, 2)]);
@@ -144,7 +144,7 @@ pub fn s7_a_reply_outlives_its_instance_until_the_deadline(make: Make<'_>) {
     let ended = member(&a).turn(2, "ended").changing(status(Status::Completed));
     subject.write(session, ended.replying(answered, "done"));
     assert_eq!(subject.delete([&a]), [DeleteOutcome::Deleted]);
-    // It was given; who asked may come for it.
+    // The reply was written, and its caller can still read it.
     assert_eq!(subject.reply_to(answered), Some(bytes("done")));
     assert_eq!((subject.reply_to(open), subject.withdraw(open)), (None, false));
     subject.clock.advance(1_001);
@@ -152,7 +152,7 @@ pub fn s7_a_reply_outlives_its_instance_until_the_deadline(make: Make<'_>) {
     assert_eq!(subject.reply_to(answered), None);
 }
 
-/// An instance's whole life, as batches; each leaves something for its neighbour, who may be gone.
+/// The life of an instance as batches. Each sends something to its neighbour, which may be deleted.
 fn life(row: &InstanceRow, before: &InstanceRow) -> [Commit; 3] {
     [
         start(row)
@@ -166,7 +166,7 @@ fn life(row: &InstanceRow, before: &InstanceRow) -> [Commit; 3] {
     ]
 }
 
-/// One life after the other.
+/// Runs one life after the other.
 fn live_and_end(subject: &Subject, session: SessionId, rows: &[InstanceRow]) {
     let mut before = &rows[0];
     for row in rows {
@@ -175,9 +175,9 @@ fn live_and_end(subject: &Subject, session: SessionId, rows: &[InstanceRow]) {
             loop {
                 match subject.commit(session, [step.clone()]).remove(0) {
                     CommitOutcome::Durable { .. } => break,
-                    // Whoever has the id has ended, so it is free soon.
+                    // The instance with the id has ended, so the id becomes free.
                     CommitOutcome::Conflict(Conflict::IdTaken(taken)) => assert!(taken.status.is_final()),
-                    other => panic!("{} was touched before it ended: {other:?}", row.id),
+                    other => panic!("{} was deleted before it ended: {other:?}", row.id),
                 }
                 tries += 1;
                 assert!(tries < 100_000, "{} is not deleted", row.id);
@@ -191,7 +191,7 @@ fn live_and_end(subject: &Subject, session: SessionId, rows: &[InstanceRow]) {
 pub fn s7_deletions_and_commits_at_the_same_time_leave_no_orphans(make: Make<'_>) {
     let subject = Subject::new(make);
     let session = subject.own_all();
-    // Ten ids, each used again and again as soon as it is free.
+    // Ten ids, each reused as soon as it is free.
     let rows: Vec<InstanceRow> =
         (0..60).map(|number| row(number + 1, &format!("order-{}", number % 10))).collect();
     let deleted = thread::scope(|scope| {
@@ -208,7 +208,7 @@ pub fn s7_deletions_and_commits_at_the_same_time_leave_no_orphans(make: Make<'_>
             }
         }
     });
-    assert_eq!(deleted, vec![1; rows.len()], "each of them once");
+    assert_eq!(deleted, vec![1; rows.len()], "each exactly once");
     assert_eq!(subject.list(&Criteria::default(), None, 100), Page::default());
     assert_eq!(belongings(&subject.stats()), [Count::default(); 5]);
     for row in &rows {

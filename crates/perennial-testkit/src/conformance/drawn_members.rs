@@ -1,4 +1,4 @@
-//! What the drawn operations of the model test write: rows, members, messages and tasks.
+//! Drawn rows, members, messages and tasks of the model test.
 
 use perennial_core::ParentLink;
 use perennial_core::store::{
@@ -17,7 +17,7 @@ impl Operations {
             let new = self.new_row();
             let mut commit = member(&new);
             commit.insert = Some(Box::new(new.clone()));
-            // The next members of the batch may go on from it.
+            // Later members of the batch can build on it.
             self.known.rows.push(new);
             if self.rng.percent(85) {
                 commit.turn = Some(self.turn(commit.key));
@@ -53,7 +53,7 @@ impl Operations {
             }
         }
         if self.rng.percent(10) {
-            // Messages arrive around the beginning of the clock, and later.
+            // Messages arrive around the clock's start, and later.
             commit.fired_ms = Some(1_700_000_000_000 + 10 * self.rng.between(0, 4_000));
         }
         if self.rng.percent(3) {
@@ -65,7 +65,7 @@ impl Operations {
         Member { consumed: self.consumed(commit.key), seen, replies, commit }
     }
 
-    /// Some of the messages that wait for an instance; sometimes one that does not wait any more.
+    /// Some of the messages that wait for an instance; sometimes one that no longer waits.
     fn consumed(&mut self, key: InstanceKey) -> Vec<usize> {
         let mut consumed = self.waiting(key, 25);
         if self.known.messages > 0 && self.rng.percent(6) {
@@ -77,7 +77,7 @@ impl Operations {
         consumed
     }
 
-    /// Each of the messages that wait for an instance, with this chance.
+    /// Each of the messages that wait for an instance, with this probability.
     fn waiting(&mut self, key: InstanceKey, percent: u64) -> Vec<usize> {
         let waiting = self.known.waiting.get(&key).cloned().unwrap_or_default();
         waiting.into_iter().filter(|_| self.rng.percent(percent)).collect()
@@ -95,12 +95,12 @@ impl Operations {
             new.parent = Some(ParentLink { instance, key: parent.to_string(), execution: 1, event_id });
         }
         self.change().apply(&mut new);
-        // Executions begin with the first.
+        // Execution numbers start at 1.
         new.execution = 1;
         new
     }
 
-    /// Mostly the turn that comes next.
+    /// Usually the next turn.
     fn turn(&mut self, key: InstanceKey) -> TurnRow {
         let execution = if self.rng.percent(90) { 1 } else { 2 };
         let last = self.known.last_turns.entry((key, execution)).or_insert(0);
@@ -173,12 +173,13 @@ impl Operations {
             }
             6 => {
                 let id = word(&mut self.rng, &IDS).to_owned();
-                // Nobody is told the numbers of reports, by which this suite knows messages; rules of their own show them.
+                // Stores do not return the numbers of reports, by which this suite identifies messages;
+                // separate rules cover them.
                 let urgent = self.rng.percent(25);
                 Outgoing::ToId { id, dedupe: self.dedupe(), urgent, body: self.body(), report: None }
             }
             _ => {
-                // The same start again, or a new one whose id may be taken.
+                // A repeated start, or a new one whose id may exist.
                 let row = if self.rng.percent(15) { to } else { self.new_row() };
                 let row = Box::new(InstanceRow { status: Status::Pending, ..row });
                 let otherwise = self.rng.percent(70).then(|| self.body());
@@ -204,7 +205,7 @@ impl Operations {
         SendRequest::Message { id, key, dedupe: self.dedupe(), urgent, body: self.body() }
     }
 
-    /// A change of a task of the committing instance; those that are there already are likely.
+    /// A change of a task of the committing instance, preferably of an existing one.
     fn task_change(&mut self, commit: &Commit) -> TaskChange {
         let there: Vec<_> =
             self.known.tasks.iter().map(|task| task.id).filter(|id| id.key == commit.key).collect();

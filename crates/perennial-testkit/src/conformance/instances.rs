@@ -9,7 +9,7 @@ use perennial_core::store::{
 };
 use perennial_core::{Attributes, EventId, InstanceKey, Payload, ShardId, Trail, Why};
 
-/// The key of instance `number`; they order as their numbers do.
+/// The key of instance `number`. Keys have the order of their numbers.
 pub fn key(number: u64) -> InstanceKey {
     InstanceKey::new(1_700_000_000_000 + number, u128::from(number))
 }
@@ -38,7 +38,7 @@ pub fn row(number: u64, id: &str) -> InstanceRow {
     .sealed()
 }
 
-/// Why an instance is blocked, in tests.
+/// A blocked state for tests.
 pub fn blocked() -> Blocked {
     Blocked {
         code: ErrorCode::Nondeterminism.to_string(),
@@ -63,17 +63,17 @@ pub fn blocked() -> Blocked {
     }
 }
 
-/// A member of a batch that does nothing yet.
+/// A member without effects.
 pub fn member(row: &InstanceRow) -> Commit {
     Commit::empty(row.key, row.shard)
 }
 
-/// The first commit of an instance that starts here: its row and turn 1.
+/// The first commit of a new instance: its row and turn 1.
 pub fn start(row: &InstanceRow) -> Commit {
     member(row).inserting(row.clone()).turn(1, "started")
 }
 
-/// A message to the instance of an id.
+/// A message to the instance with an id.
 pub fn message(id: &str, dedupe: Option<&str>, body: &str) -> SendRequest {
     SendRequest::Message {
         id: id.to_owned(),
@@ -84,7 +84,7 @@ pub fn message(id: &str, dedupe: Option<&str>, body: &str) -> SendRequest {
     }
 }
 
-/// A message that a blocked instance looks at at once.
+/// A message that a blocked instance handles at once.
 pub fn urgent(id: &str, dedupe: Option<&str>, body: &str) -> SendRequest {
     SendRequest::Message {
         id: id.to_owned(),
@@ -95,7 +95,7 @@ pub fn urgent(id: &str, dedupe: Option<&str>, body: &str) -> SendRequest {
     }
 }
 
-/// A message that a member sends.
+/// A message from a member to an existing instance.
 pub fn outgoing(to: &InstanceRow, dedupe: Option<&str>, body: &str) -> Outgoing {
     Outgoing::ToKey {
         to: to.key,
@@ -106,7 +106,7 @@ pub fn outgoing(to: &InstanceRow, dedupe: Option<&str>, body: &str) -> Outgoing 
     }
 }
 
-/// A message that a member sends and that a blocked instance looks at at once.
+/// A message that a blocked instance handles at once, sent by a member.
 pub fn urgently(to: &InstanceRow, dedupe: Option<&str>, body: &str) -> Outgoing {
     Outgoing::ToKey {
         to: to.key,
@@ -117,20 +117,20 @@ pub fn urgently(to: &InstanceRow, dedupe: Option<&str>, body: &str) -> Outgoing 
     }
 }
 
-/// A start from outside: the row, pending, and its message.
+/// A start by a client: the pending row and its message.
 pub fn start_request(row: &InstanceRow, body: &str) -> SendRequest {
     let row = InstanceRow { status: Status::Pending, ..row.clone() };
     SendRequest::Start { row: Box::new(row), body: bytes(body) }
 }
 
-/// A start that a member sends: the row, pending, and its message; what the sender hears if the id is another's.
+/// A start by a member: the pending row, its message, and the message to the sender if the id exists.
 pub fn starting(row: &InstanceRow, body: &str, otherwise: Option<&str>) -> Outgoing {
     let row = InstanceRow { status: Status::Pending, ..row.clone() };
     let (row, body, otherwise) = (Box::new(row), bytes(body), otherwise.map(bytes));
     Outgoing::Start { row, body, otherwise, replaces_ended: false, started: None }
 }
 
-/// A queued task of an instance's first execution, for any node that knows `charge`.
+/// A queued task of an instance's first execution, for any node that registers `charge`.
 pub fn task(row: &InstanceRow, event: u64) -> TaskRow {
     TaskRow {
         id: TaskId { key: row.key, execution: 1, event: EventId(event) },
@@ -150,19 +150,19 @@ pub fn task(row: &InstanceRow, event: u64) -> TaskRow {
     }
 }
 
-/// A turn whose checksum differs from that of other places and bodies.
+/// A turn whose checksum depends on its position and body.
 pub fn turn_row(execution: u64, number: u64, body: &str) -> TurnRow {
     let place = (execution << 20 | number) as u32;
     let checksum = body.bytes().fold(!place, |sum, byte| sum.rotate_left(5) ^ u32::from(byte));
     TurnRow { execution, number, bytes: bytes(body), checksum }
 }
 
-/// Text as bytes.
+/// The UTF-8 bytes of a text.
 pub fn bytes(text: &str) -> Arc<[u8]> {
     Arc::from(text.as_bytes())
 }
 
-/// What a member does, piece by piece.
+/// Builds a member step by step.
 pub trait Build {
     /// Inserts a row.
     fn inserting(self, row: InstanceRow) -> Commit;
@@ -174,13 +174,13 @@ pub trait Build {
     fn changing(self, change: RowChange) -> Commit;
     /// Consumes messages.
     fn consuming(self, numbers: impl IntoIterator<Item = InboxNumber>) -> Commit;
-    /// Has seen urgent messages.
+    /// Marks urgent messages as seen.
     fn having_seen(self, numbers: impl IntoIterator<Item = InboxNumber>) -> Commit;
-    /// Fires timers that were due until a time.
+    /// Fires the timers that are due up to a time.
     fn firing(self, fired_ms: u64) -> Commit;
     /// Sends messages.
     fn sending(self, messages: impl IntoIterator<Item = Outgoing>) -> Commit;
-    /// Writes tasks.
+    /// Inserts or replaces tasks.
     fn putting(self, tasks: impl IntoIterator<Item = TaskRow>) -> Commit;
     /// Cancels tasks.
     fn cancelling(self, tasks: impl IntoIterator<Item = TaskId>) -> Commit;
@@ -244,12 +244,12 @@ impl Build for Commit {
     }
 }
 
-/// A change of the status alone.
+/// A change of only the status.
 pub fn status(status: Status) -> RowChange {
     RowChange { status: Some(status), ..RowChange::default() }
 }
 
-/// Values by attribute, from JSON.
+/// Attributes with values from JSON.
 pub fn attributes(pairs: &[(&str, &str)]) -> Attributes {
     let payload = |json: &str| Payload::from_json(json).expect("this is JSON");
     pairs.iter().map(|(name, json)| ((*name).to_owned(), payload(json))).collect()

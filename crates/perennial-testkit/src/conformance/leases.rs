@@ -1,4 +1,4 @@
-//! S5: tasks, as the nodes that run them take, renew, finish and give them back.
+//! S5: tasks as nodes take, renew, finish and give them back.
 
 use std::collections::BTreeSet;
 use std::thread;
@@ -15,7 +15,7 @@ use super::tasks::{served, tasks, with_one};
 
 fn ids(tasks: &[TaskRow]) -> BTreeSet<TaskId> {
     let ids: BTreeSet<TaskId> = tasks.iter().map(|task| task.id).collect();
-    assert_eq!(ids.len(), tasks.len(), "each of them once");
+    assert_eq!(ids.len(), tasks.len(), "each exactly once");
     ids
 }
 
@@ -36,15 +36,15 @@ pub fn s5_a_task_is_leased_by_the_stores_clock(make: Make<'_>) {
     subject.clock.advance(1_234);
     let other = subject.open_session(60_000);
     let expected = held(queued, other, subject.clock.now_ms(), 5_000);
-    let told = subject.take(other, &served(&["charge"], &[]), 10, 5_000);
-    assert_eq!((&told, &tasks(&subject, &a)), (&vec![expected.clone()], &told));
+    let taken_tasks = subject.take(other, &served(&["charge"], &[]), 10, 5_000);
+    assert_eq!((&taken_tasks, &tasks(&subject, &a)), (&vec![expected.clone()], &taken_tasks));
     subject.clock.advance(4_000);
     assert_eq!(subject.renew_tasks(other, vec![(expected.id, None)], 7_000), [TaskRenewal::Kept]);
     let renewed = TaskRow { due_ms: Some(subject.clock.now_ms() + 7_000), ..expected };
     assert_eq!(tasks(&subject, &a), [renewed]);
 }
 
-pub fn s5_a_node_takes_what_it_can_run(make: Make<'_>) {
+pub fn s5_a_node_takes_only_tasks_that_it_can_run(make: Make<'_>) {
     let (subject, session, a) = with_one(make);
     let named = |event, name: &str, tag: Option<&str>| TaskRow {
         name: name.to_owned(),
@@ -93,10 +93,10 @@ pub fn s5_a_node_takes_no_more_than_asked(make: Make<'_>) {
         assert_eq!(taken.len(), expected, "of {limit}");
         all.extend(ids(&taken));
     }
-    assert_eq!(all.len(), 10, "none of them twice");
+    assert_eq!(all.len(), 10, "none of them is taken twice");
 }
 
-pub fn s5_no_task_is_taken_by_two(make: Make<'_>) {
+pub fn s5_no_task_is_taken_twice(make: Make<'_>) {
     let (subject, session, a) = with_one(make);
     let b = row(2, "b");
     subject.write(session, start(&b).putting((2..102).map(|event| task(&b, event))));
@@ -114,17 +114,17 @@ pub fn s5_no_task_is_taken_by_two(make: Make<'_>) {
     };
     let taken: Vec<TaskRow> = thread::scope(|scope| {
         let threads: Vec<_> = holders.iter().map(|holder| scope.spawn(|| take_all(*holder))).collect();
-        threads.into_iter().flat_map(|thread| thread.join().expect("it took its tasks")).collect()
+        threads.into_iter().flat_map(|thread| thread.join().expect("the thread does not panic")).collect()
     });
-    assert_eq!(ids(&taken).len(), 200, "each task once");
+    assert_eq!(ids(&taken).len(), 200, "each task is taken exactly once");
     let mut stored: Vec<TaskRow> = [tasks(&subject, &a), tasks(&subject, &b)].concat();
     stored.sort_by_key(|task| task.id);
-    let mut told = taken;
-    told.sort_by_key(|task| task.id);
-    assert_eq!(told, stored, "who was told that a task is his holds it");
+    let mut taken_tasks = taken;
+    taken_tasks.sort_by_key(|task| task.id);
+    assert_eq!(taken_tasks, stored, "a task is held by the session that took it");
 }
 
-pub fn s5_a_renewal_writes_what_the_attempt_reported(make: Make<'_>) {
+pub fn s5_a_renewal_writes_the_details_of_the_attempt(make: Make<'_>) {
     let (subject, session, a) = with_one(make);
     subject.write(session, member(&a).putting([task(&a, 2), task(&a, 3)]));
     let other = subject.open_session(60_000);
@@ -136,13 +136,17 @@ pub fn s5_a_renewal_writes_what_the_attempt_reported(make: Make<'_>) {
     assert_eq!(renew(payload("{\"at\": 1}"), None), kept);
     assert_eq!(details(), [payload("{\"at\": 1}"), None]);
     assert_eq!(renew(None, payload("null")), kept);
-    assert_eq!(details(), [payload("{\"at\": 1}"), payload("null")], "nothing reported leaves what was");
+    assert_eq!(
+        details(),
+        [payload("{\"at\": 1}"), payload("null")],
+        "a renewal without details keeps the previous ones"
+    );
     assert_eq!(renew(payload("2"), None), kept);
     assert_eq!(details(), [payload("2"), payload("null")]);
     assert_eq!(subject.renew_tasks(other, vec![], 5_000), []);
 }
 
-pub fn h42_a_task_says_since_when_it_is_as_it_is_and_when_its_attempt_was_heard(make: Make<'_>) {
+pub fn h42_a_task_has_the_times_of_its_state_and_of_its_last_heartbeat(make: Make<'_>) {
     let (subject, session, a) = with_one(make);
     subject.write(session, member(&a).putting([task(&a, 2)]));
     let (now_ms, times) = (
@@ -164,13 +168,13 @@ pub fn h42_a_task_says_since_when_it_is_as_it_is_and_when_its_attempt_was_heard(
     renew(None);
     assert_eq!(times(), (Some(taken_ms), Some(heard_ms)));
     subject.give_back(session, vec![task(&a, 2).id]);
-    assert_eq!(times(), (Some(now_ms()), None), "what was heard is the other attempt's");
+    assert_eq!(times(), (Some(now_ms()), None), "the heartbeat belongs to the other attempt");
     subject.clock.advance(1_000);
     assert_eq!(take(500), 1);
     renew(payload("50"));
     subject.clock.advance(6_000);
     assert_eq!(subject.take(session, &served(&["other"], &[]), 10, 500), []);
-    assert_eq!(times(), (Some(now_ms()), None), "its lease ran out");
+    assert_eq!(times(), (Some(now_ms()), None), "its lease has expired");
 }
 
 pub fn h42_tasks_are_listed_by_id_in_pages_without_payloads(make: Make<'_>) {
@@ -216,7 +220,7 @@ pub fn s5_only_the_holder_renews(make: Make<'_>) {
     assert_eq!(renewals, [TaskRenewal::Gone, TaskRenewal::Kept, TaskRenewal::Gone]);
 }
 
-pub fn s5_a_finished_task_is_a_message_and_no_row(make: Make<'_>) {
+pub fn s5_a_finished_task_becomes_a_message(make: Make<'_>) {
     let (subject, session, a) = with_one(make);
     subject.write(session, member(&a).putting([TaskRow { attempt: 4, ..task(&a, 2) }, task(&a, 3)]));
     let earlier = subject.sent(message("a", None, "earlier"));
@@ -228,18 +232,18 @@ pub fn s5_a_finished_task_is_a_message_and_no_row(make: Make<'_>) {
     assert_eq!(seen, [(a.key, a.shard, bytes("earlier")), (a.key, a.shard, bytes("charged"))]);
     assert!(inbox[1].number > earlier);
     assert_eq!(ids(&tasks(&subject, &a)), [task(&a, 3).id].into());
-    // Only once.
+    // A task can be finished only once.
     assert!(!subject.finish(other, task(&a, 2).id, 4, "charged again"));
-    // Results have no key against duplicates: two of them are two.
+    // Results have no idempotency key: two of them are two messages.
     assert!(subject.finish(other, task(&a, 3).id, 1, "charged"));
     assert_eq!(subject.load(&a, 0).unwrap().inbox.len(), 3);
-    // They are messages like others.
+    // They are ordinary messages.
     let numbers: Vec<_> = subject.inbox(session, 0, 10).iter().map(|row| row.number).collect();
     subject.write(session, member(&a).turn(2, "charged").consuming(numbers));
     assert_eq!(subject.stats().inbox.rows, 0);
 }
 
-pub fn s5_whoever_does_not_hold_an_attempt_finishes_nothing(make: Make<'_>) {
+pub fn s5_only_the_holder_of_an_attempt_finishes_it(make: Make<'_>) {
     let (subject, session, a) = with_one(make);
     subject.write(session, member(&a).putting([task(&a, 2), task(&a, 3)]));
     let (stale, other) = (subject.open_session(60_000), subject.open_session(60_000));
@@ -251,7 +255,7 @@ pub fn s5_whoever_does_not_hold_an_attempt_finishes_nothing(make: Make<'_>) {
         assert!(!subject.finish(holder, task(&a, event).id, attempt, "stale"));
         assert_eq!((subject.load(&a, 0), subject.stats()), before, "nothing was written");
     };
-    // It is queued again, so it is nobody's.
+    // It is queued again, so no session holds it.
     refused(stale, 2, 1);
     refused(stale, 2, 2);
     assert_eq!(subject.take(other, &served(&["charge"], &[]), 10, 5_000).len(), 1);
@@ -263,21 +267,21 @@ pub fn s5_whoever_does_not_hold_an_attempt_finishes_nothing(make: Make<'_>) {
     refused(stale, 99, 1);
     let of_second = TaskId { execution: 2, ..again.id };
     assert!(!subject.finish(other, of_second, 2, "another execution's"));
-    // The holder of a lease that ran out finishes, if nobody else was given the task.
+    // The holder of an expired lease can finish the task if no other session has taken it.
     subject.clock.advance(50_000);
     assert!(subject.finish(stale, task(&a, 3).id, 1, "slow"));
     assert!(subject.finish(other, task(&a, 2).id, 2, "charged"));
     assert_eq!(subject.load(&a, 0).unwrap().inbox.len(), 2);
 }
 
-pub fn s5_of_many_who_finish_an_attempt_one_does(make: Make<'_>) {
+pub fn s5_an_attempt_is_finished_only_once(make: Make<'_>) {
     let (subject, session, a) = with_one(make);
     subject.write(session, member(&a).putting([task(&a, 2)]));
     assert_eq!(subject.take(session, &served(&["charge"], &[]), 10, 5_000).len(), 1);
     let finish = || subject.finish(session, task(&a, 2).id, 1, "charged");
     let finished: Vec<bool> = thread::scope(|scope| {
         let threads: Vec<_> = (0..6).map(|_| scope.spawn(finish)).collect();
-        threads.into_iter().map(|thread| thread.join().expect("it was answered")).collect()
+        threads.into_iter().map(|thread| thread.join().expect("the call was answered")).collect()
     });
     assert_eq!(finished.iter().filter(|finished| **finished).count(), 1);
     assert_eq!(subject.inbox(session, 0, 10).len(), 1);
@@ -291,7 +295,7 @@ pub fn s5_a_result_for_an_instance_that_has_ended_is_dropped_with_the_row(make: 
     assert!(subject.finish(session, task(&a, 2).id, 1, "late"));
     assert_eq!(ids(&tasks(&subject, &a)), [task(&a, 3).id].into());
     assert_eq!(subject.stats().inbox.rows, 0);
-    // Deleted, it has no tasks to finish.
+    // A deleted instance has no tasks to finish.
     subject.delete([&a]);
     assert!(!subject.finish(session, task(&a, 3).id, 1, "later"));
     assert_eq!((subject.stats().inbox.rows, subject.stats().tasks_leased.rows), (0, 0));
@@ -316,7 +320,7 @@ pub fn s5_a_task_that_is_given_back_can_be_taken_again(make: Make<'_>) {
     assert_eq!(subject.take(one, &served(&["charge"], &[]), 10, 5_000).len(), 3);
     subject.renew_tasks(one, vec![(first.id, payload("7"))], 5_000);
     subject.write(session, member(&a).cancelling([task(&a, 3).id]));
-    // Who does not hold it does not give it back.
+    // Only the holder can give a task back.
     let before = tasks(&subject, &a);
     subject.give_back(other, vec![first.id, task(&a, 4).id, task(&a, 99).id]);
     assert_eq!(tasks(&subject, &a), before);
@@ -325,7 +329,7 @@ pub fn s5_a_task_that_is_given_back_can_be_taken_again(make: Make<'_>) {
     let back = TaskRow { details: payload("7"), due_ms: None, since_ms, ..first.clone() };
     let now = tasks(&subject, &a);
     assert_eq!(now[0], back, "it is queued, with what was reported");
-    assert_eq!(ids(&now), [first.id, task(&a, 4).id].into(), "one that nobody waits for goes");
+    assert_eq!(ids(&now), [first.id, task(&a, 4).id].into(), "a cancelled one is deleted");
     assert!(!subject.finish(one, first.id, 2, "late"));
     assert_eq!(subject.renew_tasks(one, vec![(first.id, None)], 5_000), [TaskRenewal::Gone]);
     let taken = subject.take(other, &served(&["charge"], &[]), 10, 5_000);
@@ -333,7 +337,7 @@ pub fn s5_a_task_that_is_given_back_can_be_taken_again(make: Make<'_>) {
     assert!(subject.finish(other, first.id, 2, "charged"));
 }
 
-pub fn s5_a_lease_that_ran_out_is_queued_again(make: Make<'_>) {
+pub fn s5_a_task_with_an_expired_lease_is_queued_again(make: Make<'_>) {
     let (subject, session, a) = with_one(make);
     subject.write(
         session,
@@ -342,23 +346,23 @@ pub fn s5_a_lease_that_ran_out_is_queued_again(make: Make<'_>) {
     let (lost, other) = (subject.open_session(60_000), subject.open_session(60_000));
     assert_eq!(subject.take(lost, &served(&["charge"], &[]), 10, 5_000).len(), 1);
     subject.clock.advance(4_999);
-    assert_eq!(subject.take(other, &served(&["charge"], &[]), 10, 5_000), [], "its lease has not run out");
+    assert_eq!(subject.take(other, &served(&["charge"], &[]), 10, 5_000), [], "its lease has not expired");
     subject.clock.advance(1);
-    assert_eq!(subject.take(other, &served(&["else"], &[]), 10, 5_000), [], "it is not served");
+    assert_eq!(subject.take(other, &served(&["else"], &[]), 10, 5_000), [], "its name is not served");
     let taken = subject.take(other, &served(&["charge"], &[]), 10, 5_000);
     assert_eq!(
         taken,
         [held(task(&a, 2), other, subject.clock.now_ms(), 5_000)],
-        "the owner's own never runs out"
+        "a task of the owner itself never expires"
     );
-    assert!(!subject.finish(lost, task(&a, 2).id, 1, "late"), "it is the other's now");
+    assert!(!subject.finish(lost, task(&a, 2).id, 1, "late"), "another session holds it");
     subject.write(session, member(&a).cancelling([task(&a, 2).id]));
     subject.clock.advance(5_000);
-    assert_eq!(subject.take(lost, &served(&["charge"], &[]), 10, 5_000), [], "nobody waits for it");
+    assert_eq!(subject.take(lost, &served(&["charge"], &[]), 10, 5_000), [], "it is cancelled");
     assert_eq!(subject.load(&a, 0).unwrap().tasks.len(), 1);
 }
 
-pub fn g22_a_lease_that_ran_out_counts_if_its_holder_had_noted_the_start_and_is_gone(make: Make<'_>) {
+pub fn g22_an_expired_lease_counts_if_its_lost_holder_had_recorded_the_start(make: Make<'_>) {
     let (subject, session, a) = with_one(make);
     subject.write(session, member(&a).putting([task(&a, 2)]));
     let id = task(&a, 2).id;
@@ -369,12 +373,12 @@ pub fn g22_a_lease_that_ran_out_counts_if_its_holder_had_noted_the_start_and_is_
     };
     let stored = || tasks(&subject, &a).remove(0);
     let known = |row: &TaskRow| (row.interruptions, row.begun);
-    // Its holder is alive: it stood still, or could not renew.
+    // The holder is alive: it was suspended, or could not renew.
     take(subject.open_session(60_000));
     subject.clock.advance(5_001);
     let mut holder = subject.open_session(1_000);
     assert_eq!(known(&take(holder)), (0, None));
-    // The first time that a holder is gone only makes the next one note the start.
+    // The first lost holder only makes the next one record the start.
     for interruptions in [0, 1, 2] {
         subject.clock.advance(5_001);
         holder = subject.open_session(1_000);
@@ -383,7 +387,7 @@ pub fn g22_a_lease_that_ran_out_counts_if_its_holder_had_noted_the_start_and_is_
         note(holder, Evidence::Begins);
         assert_eq!(known(&stored()), (interruptions, Some(holder)));
     }
-    // One that was not begun does not count, nor one that was given back.
+    // An attempt that was not started does not count, nor one that was given back.
     subject.clock.advance(5_001);
     holder = subject.open_session(1_000);
     assert_eq!(known(&take(holder)), (3, Some(SessionId::NOBODY)));
@@ -401,7 +405,7 @@ pub fn g22_a_lease_that_ran_out_counts_if_its_holder_had_noted_the_start_and_is_
 }
 
 pub fn s5_a_lease_outlives_its_holders_session(make: Make<'_>) {
-    // A node that gives its shards up lets what it runs come to its end.
+    // A node that releases its shards lets its running tasks finish.
     let (subject, session, a) = with_one(make);
     subject.write(session, member(&a).putting([task(&a, 2)]));
     assert_eq!(subject.take(session, &served(&["charge"], &[]), 10, 5_000).len(), 1);
@@ -426,7 +430,7 @@ pub fn s5_a_result_is_never_refused_for_unread_messages(make: Make<'_>) {
     assert_eq!(subject.send(message("a", None, "too much")), SendOutcome::Full(MAX_UNREAD + 1));
 }
 
-pub fn s5_a_task_of_an_earlier_execution_is_finished_like_others(make: Make<'_>) {
+pub fn s5_a_task_of_an_earlier_execution_can_be_finished(make: Make<'_>) {
     let (subject, session, a) = with_one(make);
     subject.write(session, member(&a).putting([task(&a, 2)]));
     assert_eq!(subject.take(session, &served(&["charge"], &[]), 10, 5_000).len(), 1);
@@ -435,7 +439,7 @@ pub fn s5_a_task_of_an_earlier_execution_is_finished_like_others(make: Make<'_>)
     let loaded = || subject.load(&a, 0).expect("the instance");
     assert_eq!(loaded().tasks, []);
     assert!(subject.finish(session, task(&a, 2).id, 1, "charged"));
-    assert_eq!(loaded().inbox.len(), 1, "what it means is the engine's to know");
+    assert_eq!(loaded().inbox.len(), 1, "the engine interprets the message");
     assert_eq!(subject.stats().tasks_leased.rows, 0);
     assert_eq!(loaded().row, InstanceRow { execution: 2, ..a.clone() });
 }
@@ -445,14 +449,14 @@ pub fn n17_a_holder_lists_its_leases(make: Make<'_>) {
     subject.write(session, member(&a).putting((2..7).map(|event| task(&a, event))));
     let (holder, other) = (subject.open_session(60_000), subject.open_session(60_000));
     assert_eq!(subject.held(holder), []);
-    // Its answer was lost; the leases were not.
+    // The answer was lost, but the leases exist.
     subject.take(holder, &served(&["charge"], &[]), 3, 5_000);
     let taken: Vec<TaskRow> =
         tasks(&subject, &a).into_iter().filter(|task| task.state != TaskState::Queued).collect();
     assert_eq!((taken.len(), &subject.held(holder)), (3, &taken));
     let of_other = subject.take(other, &served(&["charge"], &[]), 1, 5_000);
     assert_eq!((subject.held(other), subject.held(holder)), (of_other, taken.clone()));
-    // Cancelled ones are its own until it lets go of them; so is what it runs without an end.
+    // The holder keeps cancelled tasks until it gives them up, and tasks whose lease does not expire.
     subject.write(session, member(&a).cancelling([taken[0].id]));
     let endless = TaskRow { due_ms: None, ..super::tasks::leased(&a, 9, holder) };
     subject.write(session, member(&a).putting([endless]));
@@ -460,7 +464,7 @@ pub fn n17_a_holder_lists_its_leases(make: Make<'_>) {
     let mut expected = events(&taken);
     expected.insert(9);
     assert_eq!(events(&subject.held(holder)), expected);
-    // What it finished, gave back, or lost is not.
+    // Tasks that it finished, gave back or lost are not included.
     assert!(subject.finish(holder, taken[1].id, 1, "charged"));
     subject.give_back(holder, vec![taken[0].id, taken[2].id]);
     assert_eq!(events(&subject.held(holder)), [9].into());

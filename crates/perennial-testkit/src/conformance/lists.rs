@@ -7,10 +7,10 @@ use super::instances::{Build, attributes, blocked, key, member, row};
 use super::subject::{Make, Subject};
 use crate::Rng;
 
-/// When the first of the rows below was started.
+/// The start time of the first row.
 const BEGUN_MS: u64 = 1_700_000_000_000;
 
-/// Values that are alike, by place; the places of rows without one are `None`.
+/// Similar values by position; rows at other positions have none.
 const CUSTOMERS: [Option<&str>; 10] = [
     Some("\"x\""),
     Some("\"X\""),
@@ -24,7 +24,7 @@ const CUSTOMERS: [Option<&str>; 10] = [
     Some("\"it's \\\"100%\\\"\""),
 ];
 
-/// Names of attributes that a careless query would take for something else.
+/// Attribute names that a careless query would misinterpret.
 const ODD_NAMES: [&str; 4] = ["a.b", "it's", "$[0]", "a\"b"];
 
 /// Rows of all kinds: six statuses, three names, versions and parents, ten customers, some blocked.
@@ -35,7 +35,7 @@ fn mixed_rows() -> Vec<InstanceRow> {
 fn mixed_row(number: usize) -> InstanceRow {
     let id = format!("{}-{number}", ["order", "orders", "invoice", "Order", "ördér"][number % 5]);
     let status = Status::ALL[number / 2 % 6];
-    // Neither in the order of the keys, nor all different.
+    // Not in key order, and not all different.
     let created_ms = BEGUN_MS + u64::try_from(number * 7 % 60 / 2).unwrap() * 100;
     let mut values: Vec<(&str, &str)> =
         CUSTOMERS[number % 10].map(|customer| ("customer", customer)).into_iter().collect();
@@ -67,7 +67,7 @@ fn filled(make: Make<'_>) -> (Subject, Vec<InstanceRow>) {
     let subject = Subject::new(make);
     let session = subject.own_all();
     let rows = mixed_rows();
-    // Not in the order of their keys, and they become what they are only later.
+    // Inserted out of key order, and brought to their final state only later.
     let begun = rows.iter().rev().map(|row| {
         let version = "0.9.0".to_owned();
         let attributes = attributes(&[("customer", "\"x\""), ("old", "1")]);
@@ -90,7 +90,7 @@ fn filled(make: Make<'_>) -> (Subject, Vec<InstanceRow>) {
     (subject, rows)
 }
 
-/// All rows of a list, page by page.
+/// All rows of a list, read page by page.
 fn paged(subject: &Subject, filter: &Criteria, limit: usize) -> Vec<InstanceRow> {
     let mut rows: Vec<InstanceRow> = Vec::new();
     let mut after = None;
@@ -98,16 +98,21 @@ fn paged(subject: &Subject, filter: &Criteria, limit: usize) -> Vec<InstanceRow>
         let page = subject.list(filter, after, limit);
         assert!(page.rows.len() <= limit);
         rows.extend(page.rows);
-        assert!(page.next.is_none() || page.next != after, "a page goes on from the one before");
+        assert!(page.next.is_none() || page.next != after, "every page makes progress");
         after = page.next;
         if after.is_none() {
             return rows;
         }
-        assert_eq!(after, rows.last().map(|row| row.key), "the next page begins behind this one's last row");
+        assert_eq!(
+            after,
+            rows.last().map(|row| row.key),
+            "the next page starts after the last row of this one"
+        );
     }
 }
 
-/// Asserts that a list shows what the filter says, whatever its order and the size of its pages, and that it is counted.
+/// Asserts that a list returns the rows that match the filter, in both orders and for several page sizes, and
+/// that counts agree.
 fn assert_shown(subject: &Subject, rows: &[InstanceRow], filter: &Criteria) -> usize {
     let expected: Vec<InstanceRow> = rows.iter().filter(|row| filter.matches(row)).cloned().collect();
     let newest_first = Criteria { newest_first: true, ..filter.clone() };
@@ -122,7 +127,7 @@ fn assert_shown(subject: &Subject, rows: &[InstanceRow], filter: &Criteria) -> u
     expected.len()
 }
 
-pub fn s7_a_list_comes_oldest_first_in_pages(make: Make<'_>) {
+pub fn s7_a_list_is_returned_oldest_first_in_pages(make: Make<'_>) {
     let empty = Subject::new(make);
     assert_eq!(empty.list(&Criteria::default(), None, 10), Default::default());
     let (subject, rows) = filled(make);
@@ -134,7 +139,7 @@ pub fn s7_a_list_comes_oldest_first_in_pages(make: Make<'_>) {
     let behind = subject.list(&Criteria::default(), Some(rows[59].key), 10);
     assert_eq!((behind.rows.len(), behind.next), (0, None));
     let smallest = subject.list(&Criteria::default(), None, 0);
-    assert_eq!((smallest.rows.len(), smallest.next), (1, Some(rows[0].key)), "no row is passed over");
+    assert_eq!((smallest.rows.len(), smallest.next), (1, Some(rows[0].key)), "no row is skipped");
 }
 
 pub fn s7_a_list_is_filtered_by_status(make: Make<'_>) {
@@ -162,7 +167,7 @@ pub fn s7_a_list_is_filtered_by_name(make: Make<'_>) {
     }
 }
 
-pub fn s7_a_list_is_filtered_by_the_beginning_of_the_id(make: Make<'_>) {
+pub fn s7_a_list_is_filtered_by_a_prefix_of_the_id(make: Make<'_>) {
     let (subject, rows) = filled(make);
     let prefixes = [
         ("order", 24),
@@ -196,7 +201,7 @@ pub fn s7_a_list_is_filtered_by_being_blocked(make: Make<'_>) {
     }
 }
 
-pub fn s7_a_list_comes_newest_first_if_asked(make: Make<'_>) {
+pub fn s7_a_list_is_returned_newest_first_on_request(make: Make<'_>) {
     let (subject, rows) = filled(make);
     let newest_first = Criteria { newest_first: true, ..Criteria::default() };
     let page = subject.list(&newest_first, None, 10);
@@ -209,7 +214,7 @@ pub fn s7_a_list_comes_newest_first_if_asked(make: Make<'_>) {
     );
     let behind = subject.list(&newest_first, Some(rows[0].key), 10);
     assert_eq!((behind.rows.len(), behind.next), (0, None));
-    // A place need not be a row's.
+    // A position need not belong to a row.
     let from_nowhere = subject.list(&newest_first, Some(key(10_000)), 1);
     assert_eq!(from_nowhere.rows, rows[59..]);
     assert_eq!(subject.list(&Criteria::default(), Some(key(10_000)), 1).rows, []);
@@ -226,7 +231,7 @@ pub fn s7_a_list_is_filtered_by_version(make: Make<'_>) {
 
 pub fn s7_a_list_is_filtered_by_parent(make: Make<'_>) {
     let (subject, rows) = filled(make);
-    // 30 is in the list itself, 5 is nobody's parent and 2,000 is nobody.
+    // 30 is in the list, 5 has no children, and 2,000 does not exist.
     for (parent, count) in [(1_000, 15), (1_001, 15), (30, 15), (5, 0), (2_000, 0)] {
         let filter = Criteria { parent: Some(key(parent)), ..Criteria::default() };
         assert_eq!(assert_shown(&subject, &rows, &filter), count, "{parent}");
@@ -242,7 +247,7 @@ pub fn s7_a_list_is_filtered_by_attributes_as_json_text(make: Make<'_>) {
     for customer in CUSTOMERS.into_iter().flatten() {
         assert_eq!(shown(&[("customer", customer)]), 6, "{customer}");
     }
-    // What is the same to a reader of JSON is not the same text.
+    // Equal JSON values with different text are different here.
     for other in ["\"\\u0078\"", "1.00", "true", "{\"a\" : [1, 2]}", "\"it's \"", "\"%\"", "[]"] {
         assert_eq!(shown(&[("customer", other)]), 0, "{other}");
     }
@@ -253,7 +258,7 @@ pub fn s7_a_list_is_filtered_by_attributes_as_json_text(make: Make<'_>) {
         assert_eq!(shown(&[(name, "true")]), count, "{name}");
         assert_eq!(shown(&[(name, "false")]), 0, "{name}");
     }
-    // All of them have to hold.
+    // All conditions must hold.
     assert_eq!(shown(&[("customer", "\"x\""), ("a.b", "true")]), 1);
     assert_eq!(shown(&[("customer", "\"x\""), ("a.b", "false")]), 0);
     assert_eq!(shown(&[("customer", "\"x\""), ("none", "true")]), 0);
@@ -278,8 +283,8 @@ pub fn s7_a_list_is_filtered_by_times(make: Make<'_>) {
         };
         shown += assert_shown(&subject, &rows, &between);
     }
-    assert!(shown > 500, "most of these filters show something: {shown}");
-    // A time itself is in what is from it on, and not in what is before it.
+    assert!(shown > 500, "most of these filters match rows: {shown}");
+    // Ranges include their start and exclude their end.
     let at = |from: u64, before: u64| Criteria {
         created_from_ms: Some(BEGUN_MS + from),
         created_before_ms: Some(BEGUN_MS + before),
@@ -288,15 +293,15 @@ pub fn s7_a_list_is_filtered_by_times(make: Make<'_>) {
     assert_eq!(assert_shown(&subject, &rows, &at(700, 701)), 2);
     assert_eq!(assert_shown(&subject, &rows, &at(700, 700)), 0);
     let ended = |before_ms| Criteria { ended_before_ms: Some(before_ms), ..Criteria::default() };
-    assert_eq!(assert_shown(&subject, &rows, &ended(u64::MAX)), 40, "only what has ended");
+    assert_eq!(assert_shown(&subject, &rows, &ended(u64::MAX)), 40, "only ended instances");
 }
 
-pub fn s7_drawn_filters_show_what_they_say(make: Make<'_>) {
+pub fn s7_random_filters_return_the_matching_rows(make: Make<'_>) {
     let (subject, rows) = filled(make);
     let mut rng = Rng::new(7);
     let mut shown = 0;
     for _ in 0..150 {
-        // What some row is like, so that most filters show something.
+        // Derived from an existing row, so that most filters match something.
         let like = rng.pick(&rows).clone();
         let mut filter = Criteria::default();
         if rng.percent(30) {
@@ -315,10 +320,10 @@ pub fn s7_drawn_filters_show_what_they_say(make: Make<'_>) {
         filter.ended_before_ms = rng.percent(15).then(|| BEGUN_MS + rng.between(0, 3_000));
         shown += assert_shown(&subject, &rows, &filter);
     }
-    assert!(shown > 300, "many of these filters show something: {shown}");
+    assert!(shown > 300, "many of these filters match rows: {shown}");
 }
 
-pub fn s7_filters_of_a_list_hold_together_in_every_page(make: Make<'_>) {
+pub fn s7_filters_of_a_list_apply_to_every_page(make: Make<'_>) {
     let (subject, rows) = filled(make);
     let statuses = [vec![], vec![Status::Running, Status::Failed], vec![Status::Completed]];
     let mut shown = 0;
@@ -338,5 +343,5 @@ pub fn s7_filters_of_a_list_hold_together_in_every_page(make: Make<'_>) {
             }
         }
     }
-    assert!(shown > 100, "most of these filters show something: {shown}");
+    assert!(shown > 100, "most of these filters match rows: {shown}");
 }

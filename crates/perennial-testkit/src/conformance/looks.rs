@@ -1,4 +1,4 @@
-//! S7: counts, for people who operate a store.
+//! S7: counts for operators.
 
 use perennial_core::store::memory::MAX_UNREAD;
 use perennial_core::store::{
@@ -16,7 +16,7 @@ fn exactly(rows: u64) -> Count {
 fn counted(stats: &StoreStats, status: Status) -> Count {
     let of_status: Vec<Count> =
         stats.instances.iter().filter(|(of, _)| *of == status).map(|(_, count)| *count).collect();
-    assert_eq!(of_status.len(), 1, "every status has one count, also of none: {:?}", stats.instances);
+    assert_eq!(of_status.len(), 1, "every status has one count, even if it is 0: {:?}", stats.instances);
     of_status[0]
 }
 
@@ -49,7 +49,7 @@ pub fn s7_a_count_is_exact_up_to_a_bound(make: Make<'_>) {
     }
 }
 
-pub fn s7_stats_tell_how_much_there_is_of_what(make: Make<'_>) {
+pub fn s7_stats_count_all_kinds_of_rows(make: Make<'_>) {
     let subject = Subject::new(make);
     let empty = subject.stats();
     assert_eq!(empty.instances.iter().map(|(status, _)| *status).collect::<Vec<_>>(), Status::ALL);
@@ -95,7 +95,7 @@ pub fn s7_stats_count_exactly_up_to_ten_thousand(make: Make<'_>) {
     assert_eq!(subject.stats().inbox, Count { rows: 10_000, more: true });
 }
 
-pub fn s7_the_lag_is_that_of_the_earliest_instance_that_can_go_on(make: Make<'_>) {
+pub fn s7_the_lag_is_that_of_the_earliest_instance_that_can_continue(make: Make<'_>) {
     let subject = Subject::new(make);
     let session = subject.own_all();
     let now_ms = subject.clock.now_ms();
@@ -110,7 +110,7 @@ pub fn s7_the_lag_is_that_of_the_earliest_instance_that_can_go_on(make: Make<'_>
     insert(&InstanceRow { blocked: Some(blocked()), ..waking(4, "blocked", 2) });
     assert_eq!(subject.stats().lag_ms, 0);
     subject.clock.advance(1_000);
-    assert_eq!(subject.stats().lag_ms, 0, "it is due, not late");
+    assert_eq!(subject.stats().lag_ms, 0, "it is due now, not late");
     subject.clock.advance(250);
     assert_eq!(subject.stats().lag_ms, 250);
     let earlier = InstanceRow { status: Status::Pending, ..waking(5, "earlier", now_ms - 500) };

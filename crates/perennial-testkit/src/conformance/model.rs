@@ -1,4 +1,4 @@
-//! The store under test beside the model: the same operations, and the same answers.
+//! Runs the same operations on the store under test and on the model, and compares the answers.
 
 use std::ops::Range;
 
@@ -9,22 +9,23 @@ use super::operation::{Operation, Operations, SETTINGS, Shards};
 use super::side::Side;
 use super::subject::{Candidate, Make};
 
-/// How far a short comparison goes.
+/// The seeds of a short comparison.
 const SEEDS: Range<u64> = 0..10;
 const STEPS: usize = 300;
 
-/// Who claimed so many shards at once is likely to own those of the next operation.
+/// A session that claims this many shards probably owns the shard of the next operation.
 const MANY_SHARDS: usize = 60;
 
-/// The rule, with a few seeds.
+/// The comparison as a rule, with a few seeds.
 #[allow(missing_docs, reason = "it is named for the rule that it shows")]
 pub fn s2_answers_are_those_of_the_model(make: Make<'_>) {
     compare_with_model(SEEDS, STEPS, make);
 }
 
-/// Draws so many operations from each seed, makes them on the store and on a [`MemoryStore`], and panics at the first
-/// answer that differs, naming the seed. Where the contract leaves a choice, the store has to choose as the model does:
-/// shards are claimed from the lowest on. Which of the queued tasks come first is left open: all are taken at once.
+/// Draws this many operations from each seed, runs them on the store and on a [`MemoryStore`], and panics at
+/// the first difference, naming the seed. Where the contract leaves a choice, the store must choose as the
+/// model does: it claims the lowest free shards first. The order of queued tasks is not compared, because all
+/// are taken at once.
 pub fn compare_with_model(seeds: Range<u64>, steps: usize, make: Make<'_>) {
     let make_model = |clock: super::TestClock| Candidate::new(MemoryStore::new(move || clock.now_ms()));
     for seed in seeds {
@@ -45,7 +46,7 @@ struct Pair {
 }
 
 impl Pair {
-    /// Gives what was asked, and the answer.
+    /// Returns the operation and the answer as text.
     fn step(&mut self, step: usize) -> String {
         let operation = self.operations.draw();
         let answers = (self.model.perform(&operation), self.store.perform(&operation));
@@ -78,7 +79,7 @@ impl Pair {
         }
     }
 
-    /// Looks at what the next operations may name.
+    /// Reads the things that the next operations can refer to.
     fn learn(&mut self) {
         let (model, known) = (&self.model, &mut self.operations.known);
         known.messages = model.messages.len();
@@ -123,7 +124,7 @@ impl Pair {
             let turns = |execution| Operation::ReadTurns(row.clone(), execution, 0, 10_000);
             looks.extend([1, 2].map(turns));
         }
-        // A last session takes what nobody owns, and so finds what the others could not see.
+        // A final session claims the free shards, and so reads the content that the others could not.
         looks.push(Operation::OpenSession(sessions, SessionRole::Lane, 1_005));
         looks.push(Operation::ClaimShards(sessions, SHARDS));
         looks.push(Operation::ReadInbox(sessions, Shards::Owned, None, vec![], 10_000));
@@ -139,7 +140,7 @@ impl Pair {
 mod tests {
     use super::*;
 
-    /// What the drawn operations meet, so that a comparison means something.
+    /// Checks that the drawn operations cover every kind of answer, without which a comparison proves little.
     #[test]
     fn s2_the_comparison_meets_every_kind_of_answer() {
         let make = |clock: super::super::TestClock| Candidate::new(MemoryStore::new(move || clock.now_ms()));
@@ -212,6 +213,6 @@ mod tests {
         let missing: Vec<_> = kinds.into_iter().filter(|kind| !met.contains(kind)).collect();
         assert_eq!(missing, Vec::<&str>::new(), "no operation was answered with these");
         let durable = met.matches("durable").count();
-        assert!(durable > 600, "many members go in: {durable}");
+        assert!(durable > 600, "many members are durable: {durable}");
     }
 }

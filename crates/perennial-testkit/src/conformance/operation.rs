@@ -1,7 +1,7 @@
 //! Operations of the model test, drawn from a seed.
 //!
-//! Numbers of messages and requests differ from store to store, so operations name them by their place in what has been
-//! given out so far.
+//! Message and request numbers differ between stores, so operations refer to them by their position among
+//! those assigned so far.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use perennial_core::{EventId, InstanceKey, Payload, SHARDS, ShardId};
 use super::instances::{bytes, row};
 use crate::Rng;
 
-/// Few, so that they collide.
+/// Few ids, so that they collide.
 pub(super) const IDS: [&str; 10] = ["a", "b", "c", "d", "e", "f", "order-1", "order-2", "order-10", "ö"];
 pub(super) const KEYS: [&str; 3] = ["k", "l", "m"];
 pub(super) const BODIES: [&str; 3] = ["x", "y", ""];
@@ -67,46 +67,46 @@ pub(super) const ACTIVITIES: [&str; 2] = ["charge", "ship"];
 pub(super) const TAGS: [&str; 2] = ["gpu", "eu"];
 pub(super) const SETTINGS: [&str; 2] = ["retention", "version"];
 
-/// The place of a session among those that were opened.
+/// The position of a session among the opened ones.
 pub(super) type SessionPlace = usize;
-/// The place of a message among those that were sent.
+/// The position of a message among the sent ones.
 pub(super) type MessagePlace = usize;
-/// The place of a request among those that were made.
+/// The position of a request among the written ones.
 pub(super) type RequestPlace = usize;
 
-/// The id of a session, which its owner draws.
+/// The id of a session, which is chosen by its opener.
 pub(super) fn session_id(session: SessionPlace) -> SessionId {
     SessionId(u128::try_from(session).expect("a usize fits") + 1)
 }
 
-/// The shards that a read names.
+/// The shards of a read.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Shards {
-    /// Those that its session was given.
+    /// The shards that its session was given.
     Owned,
-    /// Some of those.
+    /// Some of them.
     OwnedAmong(ShardSet),
-    /// All, whoever owns them.
+    /// All shards, whoever owns them.
     All,
 }
 
-/// One call.
+/// A call of the store.
 #[derive(Clone, Debug)]
 pub(super) enum Operation {
     Advance(u64),
-    /// A session under the next place.
+    /// Opens a session at the next position.
     OpenSession(SessionPlace, SessionRole, u64),
     RenewSession(SessionPlace),
     EndSession(SessionPlace),
     ClaimShards(SessionPlace, usize),
     ReleaseShards(SessionPlace, ShardSet),
-    /// The place of the new session follows that of the old one.
+    /// The new session takes the position after the old one.
     ReplaceSession(SessionPlace, SessionPlace, u64),
     WriteShardNotes(SessionPlace, Vec<(ShardId, Option<&'static str>)>, bool),
     Directory,
     Commit(SessionPlace, Vec<Member>),
     Send(Vec<SendRequest>),
-    /// From a message on, without those that are known.
+    /// Starts at a message, and excludes known ones.
     ReadInbox(SessionPlace, Shards, Option<MessagePlace>, Vec<MessagePlace>, usize),
     ReadDue(SessionPlace, Shards, u64, Option<(u64, InstanceKey)>, usize),
     ReadOwed(SessionPlace, Shards, Option<InstanceKey>, usize),
@@ -119,18 +119,18 @@ pub(super) enum Operation {
     RenewTasks(SessionPlace, Vec<TaskReport>, u64),
     FinishTask(SessionPlace, TaskId, u32, &'static str),
     GiveBackTasks(SessionPlace, Vec<TaskId>),
-    /// To an id, with so much patience.
+    /// A request to an id, with a deadline in milliseconds.
     PutRequest(&'static str, u64, &'static str),
     ReadRequests(SessionPlace, Shards, Option<RequestPlace>, usize),
     ReadReply(RequestPlace),
     WithdrawRequest(RequestPlace),
     Sweep,
-    /// With turns of executions that were continued so long ago.
+    /// Includes turns of executions that were continued this long ago.
     SweepExecutions(u64),
     PruneExecutions(SessionPlace, InstanceRow, u64, usize),
     ReadSetting(&'static str),
     WriteSetting(&'static str, Option<&'static str>),
-    /// The second is what is taken for its value.
+    /// The second value is the expected current one.
     ReplaceSetting(&'static str, Option<&'static str>, Option<&'static str>),
     List(Criteria, Option<InstanceKey>, usize),
     Count(Criteria, u64),
@@ -138,7 +138,7 @@ pub(super) enum Operation {
     Delete(Vec<InstanceRow>),
 }
 
-/// A member of a batch, with the places of the messages and requests that it names.
+/// A member of a batch, with the positions of its messages and requests.
 #[derive(Clone, Debug)]
 pub(super) struct Member {
     pub(super) commit: Commit,
@@ -147,44 +147,43 @@ pub(super) struct Member {
     pub(super) replies: Vec<(RequestPlace, &'static str)>,
 }
 
-/// What operations may name, so that most of them mean something.
+/// Existing things that operations can refer to, so that most of them have an effect.
 #[derive(Default)]
 pub(super) struct Known {
-    /// How many sessions were to be opened.
+    /// The number of sessions opened, including failed ones.
     pub(super) sessions: usize,
-    /// The session that claimed many shards last, unless it is known to be gone.
+    /// The session that last claimed many shards, unless it is known to be gone.
     pub(super) owner: Option<SessionPlace>,
-    /// How many messages were sent.
+    /// The number of sent messages.
     pub(super) messages: usize,
-    /// Those that wait.
+    /// The waiting messages.
     pub(super) waiting: BTreeMap<InstanceKey, Vec<MessagePlace>>,
-    /// How many requests were made.
+    /// The number of written requests.
     pub(super) requests: usize,
-    /// The rows that exist.
     pub(super) rows: Vec<InstanceRow>,
-    /// Rows that do not exist any more.
+    /// Deleted rows.
     pub(super) gone: Vec<InstanceRow>,
-    /// The tasks of their current executions.
+    /// The tasks of current executions.
     pub(super) tasks: Vec<TaskRow>,
-    /// The last turn of each execution that has any.
+    /// The last turn of each execution that has turns.
     pub(super) last_turns: BTreeMap<(InstanceKey, u64), u64>,
 }
 
-/// Draws operations.
 pub(super) struct Operations {
     pub(super) rng: Rng,
-    /// How many rows were drawn; no two have the same key.
+    /// The number of drawn rows, from which unique keys are made.
     pub(super) drawn_rows: u64,
     pub(super) known: Known,
 }
 
 type Draw = fn(&mut Operations) -> Operation;
 
-/// Each kind of operation, and how often it is drawn beside the others.
+/// Each kind of operation with its weight.
 const DRAWS: &[(u64, Draw)] = &[
-    // Times are multiples of ten; leases and deadlines are not: nothing expires at the very moment of a call.
+    // Times are multiples of ten, leases and deadlines are not: nothing expires exactly at the time of a
+    // call.
     (40, |this| Operation::Advance(10 * this.rng.between(1, 400))),
-    // Long enough for every lease to run out.
+    // Long enough for every lease to expire.
     (8, |_| Operation::Advance(100_000)),
     (30, |this| {
         let role = match this.rng.below(10) {
@@ -305,7 +304,7 @@ impl Operations {
         if self.known.sessions == 0 {
             return Operation::OpenSession(self.new_session(), SessionRole::Lane, 60_005);
         }
-        // Without an owner little can be written; the newest session may be gone, too.
+        // Without an owner little can be written; even the newest session may be gone.
         if self.known.owner.is_none() {
             match self.rng.below(10) {
                 0 => return Operation::OpenSession(self.new_session(), SessionRole::Maintenance, 5_005),
@@ -322,7 +321,7 @@ impl Operations {
         *self.rng.pick(&[1, 2, 5, 1_000])
     }
 
-    /// Mostly one that owns something.
+    /// Usually a session that owns shards.
     pub(super) fn session(&mut self) -> SessionPlace {
         match self.rng.below(10) {
             0 => self.rng.below(self.known.sessions),
@@ -348,7 +347,7 @@ impl Operations {
         }
     }
 
-    /// Also one that is gone: anybody may run tasks.
+    /// Can be a session that is gone: any session can run tasks.
     pub(super) fn any_session(&mut self) -> SessionPlace {
         self.rng.below(self.known.sessions)
     }
@@ -371,7 +370,7 @@ impl Operations {
         self.rng.percent(40).then(|| self.key())
     }
 
-    /// Mostly one of an instance that has ended.
+    /// Usually an instance that has ended.
     fn ended_row(&mut self) -> InstanceRow {
         let ended: Vec<&InstanceRow> = self.known.rows.iter().filter(|row| row.status.is_final()).collect();
         if ended.is_empty() || self.rng.percent(30) {
@@ -386,7 +385,7 @@ impl Operations {
     }
 
     pub(super) fn request(&mut self) -> Option<RequestPlace> {
-        // Those of long ago are gone.
+        // Old requests are gone.
         let recent = self.known.requests.min(6);
         (recent > 0).then(|| self.known.requests - 1 - self.rng.below(recent))
     }
@@ -396,7 +395,7 @@ impl Operations {
         TaskId { key, execution, event: EventId(self.rng.between(2, 6)) }
     }
 
-    /// Mostly a task that somebody runs, with its holder and attempt.
+    /// Usually a leased task, with its holder and attempt.
     fn held_task(&mut self) -> (SessionPlace, TaskId, u32) {
         let held: Vec<(SessionPlace, TaskId, u32)> = self
             .known
@@ -436,7 +435,7 @@ impl Operations {
             words.iter().filter(|_| self.rng.percent(75)).map(|word| (*word).to_owned()).collect()
         };
         let (names, tags) = (some(&ACTIVITIES), some(&TAGS));
-        // The beginnings of some names, and now and then of all.
+        // Prefixes of some names, and now and then of all.
         let prefixes = ["", "c", "ch", "s", "z"].into_iter().filter(|_| self.rng.percent(10));
         Served { names, tags, prefixes: prefixes.map(str::to_owned).collect() }
     }
@@ -487,7 +486,7 @@ impl Operations {
     }
 }
 
-/// The place of the session that runs a task.
+/// The position of the session that runs a task.
 fn holder_of(task: &TaskRow) -> Option<SessionPlace> {
     match task.state {
         TaskState::Leased { holder, .. } => Some(usize::try_from(holder.0 - 1).expect("it is a place")),

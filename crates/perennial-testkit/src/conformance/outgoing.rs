@@ -1,4 +1,4 @@
-//! S2: the messages and starts that leave with a member.
+//! S2: messages and starts that a member sends.
 
 use perennial_core::store::{
     CommitOutcome, Conflict, DeleteOutcome, DeliveryReport, InboxNumber, InstanceRow, Outgoing, RowChange,
@@ -17,7 +17,7 @@ fn to_id(id: &str, dedupe: Option<&str>, body: &str) -> Outgoing {
     Outgoing::ToId { id, dedupe, urgent: false, body, report: None }
 }
 
-/// The messages of an instance, also parked ones.
+/// The messages of an instance, including parked ones.
 fn messages(subject: &Subject, row: &InstanceRow) -> Vec<(InboxNumber, String)> {
     let inbox = subject.load(row, 0).expect("the instance").inbox;
     assert!(inbox.iter().all(|message| (message.key, message.shard) == (row.key, row.shard)));
@@ -29,7 +29,7 @@ fn bodies(subject: &Subject, row: &InstanceRow) -> Vec<String> {
     messages(subject, row).into_iter().map(|(_, body)| body).collect()
 }
 
-/// A store with `a` and `b` under way.
+/// A store with running instances `a` and `b`.
 fn with_two(make: Make<'_>) -> (Subject, SessionId, InstanceRow, InstanceRow) {
     let subject = Subject::new(make);
     let session = subject.own_all();
@@ -39,7 +39,7 @@ fn with_two(make: Make<'_>) -> (Subject, SessionId, InstanceRow, InstanceRow) {
     (subject, session, a, b)
 }
 
-pub fn s2_to_a_key_that_is_missing_or_has_ended_nothing_is_sent(make: Make<'_>) {
+pub fn s2_nothing_is_sent_to_a_missing_or_ended_instance(make: Make<'_>) {
     let (subject, session, a, b) = with_two(make);
     let mut targets = vec![row(3, "nobody"), InstanceRow { id: "a".to_owned(), ..row(4, "a") }];
     for (number, ended) in (10..).zip(Status::ALL.into_iter().filter(|status| status.is_final())) {
@@ -55,7 +55,7 @@ pub fn s2_to_a_key_that_is_missing_or_has_ended_nothing_is_sent(make: Make<'_>) 
     let sent = subject.write(session, member(&a).turn(2, "sent").sending(lost));
     assert_eq!(sent, vec![None; count]);
     assert_eq!(subject.stats().inbox.rows, 0, "no row is left without an instance that reads it");
-    // Among others that are sent.
+    // The same holds among other messages.
     let sent = subject.write(
         session,
         member(&a).sending([
@@ -68,7 +68,7 @@ pub fn s2_to_a_key_that_is_missing_or_has_ended_nothing_is_sent(make: Make<'_>) 
     assert_eq!((bodies(&subject, &b), bodies(&subject, &a)), (vec!["1".to_owned()], vec!["2".to_owned()]));
 }
 
-pub fn s2_whoever_ends_in_a_batch_is_sent_nothing_more_by_it(make: Make<'_>) {
+pub fn s2_an_instance_that_ends_in_a_batch_gets_no_later_messages_of_it(make: Make<'_>) {
     let (subject, session, a, b) = with_two(make);
     let batch = [
         member(&b).sending([outgoing(&a, None, "in time")]),
@@ -87,7 +87,7 @@ pub fn s2_whoever_ends_in_a_batch_is_sent_nothing_more_by_it(make: Make<'_>) {
     assert_eq!(bodies(&subject, &a), ["in time"]);
 }
 
-pub fn s2_an_urgent_message_of_a_member_is_read_although_its_instance_is_blocked(make: Make<'_>) {
+pub fn s2_an_urgent_message_of_a_member_is_read_by_a_blocked_instance(make: Make<'_>) {
     let (subject, session, a, _) = with_two(make);
     let blocked_row = InstanceRow { blocked: Some(blocked()), wake_at_ms: Some(9_000), ..row(3, "blocked") };
     let healthy = InstanceRow { wake_at_ms: Some(9_000), ..row(4, "healthy") };
@@ -110,28 +110,29 @@ pub fn s2_an_urgent_message_of_a_member_is_read_although_its_instance_is_blocked
     let first = subject.write(session, member(&a).sending([urgently(&blocked_row, Some("k"), "look")]));
     assert_eq!(read(), [(sent[2], true), (first[0], true)]);
     assert_eq!(subject.find("blocked"), Some(blocked_row.clone()));
-    // It was looked at, and its instance stays blocked. Who sends it again is heard again, although it waits.
+    // The message was seen, and its instance stays blocked. Sending it again makes it urgent again, although
+    // it waits.
     subject.write(session, member(&blocked_row).having_seen(first[0]));
     assert_eq!(read(), [(sent[2], true)]);
     let again = subject.write(session, member(&a).sending([urgently(&blocked_row, Some("k"), "look")]));
     assert_eq!((again, read()), (vec![None], vec![(sent[2], true), (first[0], true)]));
 }
 
-pub fn s2_urgent_messages_that_were_seen_are_urgent_no_more(make: Make<'_>) {
+pub fn s2_urgent_messages_are_urgent_until_they_are_seen(make: Make<'_>) {
     let (subject, session, a, b) = with_two(make);
     let block = RowChange { blocked: Some(Some(blocked())), ..RowChange::default() };
     subject.write(session, member(&a).changing(block));
     let [one, two, of_b] = ["a", "a", "b"].map(|id| subject.sent(urgent(id, None, "look")));
     let read = || subject.inbox(session, 0, 10).iter().map(|row| row.number).collect::<Vec<_>>();
     assert_eq!(read(), [one, two, of_b]);
-    // One that is gone, or was never urgent, is no conflict.
+    // Naming a message that is gone, or was never urgent, is not a conflict.
     let plain = subject.sent(message("a", None, "plain"));
     subject.write(session, member(&a).having_seen([one, plain, 999_999]));
     assert_eq!(read(), [two, of_b]);
     let urgent_now: Vec<_> =
         subject.load(&a, 0).unwrap().inbox.iter().map(|row| (row.number, row.urgent)).collect();
-    assert_eq!(urgent_now, [(one, false), (two, true), (plain, false)], "they wait still");
-    // A member that is not written has seen nothing.
+    assert_eq!(urgent_now, [(one, false), (two, true), (plain, false)], "they still wait");
+    // A refused member marks nothing as seen.
     let stale = member(&b).turn(9, "early").having_seen([of_b, two]);
     assert_eq!(subject.commit(session, [stale]), [CommitOutcome::Conflict(Conflict::MissingTurn)]);
     assert_eq!(read(), [two, of_b]);
@@ -139,7 +140,7 @@ pub fn s2_urgent_messages_that_were_seen_are_urgent_no_more(make: Make<'_>) {
 
 pub fn s2_a_member_sees_its_own_earlier_writes(make: Make<'_>) {
     let (subject, session, a, _) = with_two(make);
-    // Starts a child and cancels it, starts another and raises an event to it: messages follow their start.
+    // Starts a child and cancels it, starts another and raises an event at it: messages follow their start.
     let (child, other) = (row(5, "child"), row(6, "other"));
     let member_of_a = member(&a).turn(2, "started two").sending([
         starting(&child, "start child", None),
@@ -153,19 +154,19 @@ pub fn s2_a_member_sees_its_own_earlier_writes(make: Make<'_>) {
     assert_eq!(is_sent, [true, true, true, true, false]);
     assert_eq!(bodies(&subject, &child), ["start child", "cancel child"]);
     assert_eq!(bodies(&subject, &other), ["start other", "event"]);
-    // A row that the member inserts receives what the member sends, and one that it ends does not.
+    // A row that the member inserts receives its messages; one that it ends does not.
     let new = row(7, "new");
     let sent = subject.write(session, start(&new).sending([outgoing(&new, None, "to itself")]));
     assert!(sent[0].is_some());
     let ended = member(&new).turn(2, "ended").changing(status(Status::Completed));
     assert_eq!(subject.write(session, ended.sending([to_id("new", None, "late")])), [None]);
-    // A key against duplicates is free once its message is consumed by the same member.
+    // An idempotency key is free once the same member consumes its message.
     let keyed = subject.sent(message("a", Some("k"), "first"));
     let again = member(&a).turn(3, "read").consuming([keyed]).sending([outgoing(&a, Some("k"), "second")]);
     assert!(subject.write(session, again)[0].is_some());
 }
 
-pub fn s2_a_message_to_an_id_reaches_whoever_has_it(make: Make<'_>) {
+pub fn s2_a_message_to_an_id_reaches_its_instance(make: Make<'_>) {
     let (subject, session, a, b) = with_two(make);
     let ended = InstanceRow { status: Status::Failed, ..row(3, "ended") };
     subject.write(session, member(&ended).inserting(ended.clone()));
@@ -189,7 +190,7 @@ pub fn s2_a_message_to_an_id_reaches_whoever_has_it(make: Make<'_>) {
     assert_eq!(subject.stats().inbox.rows, 3);
 }
 
-pub fn s2_a_start_of_a_member_makes_a_row_and_a_message(make: Make<'_>) {
+pub fn s2_a_start_of_a_member_inserts_a_row_and_a_message(make: Make<'_>) {
     let (subject, session, a, _) = with_two(make);
     let child = InstanceRow { attributes: attributes(&[("n", "1")]), ..row(5, "child") };
     let member = member(&a).turn(2, "started a child").sending([
@@ -207,13 +208,13 @@ pub fn s2_a_start_of_a_member_makes_a_row_and_a_message(make: Make<'_>) {
     let inbox = subject.inbox(session, 0, 10);
     assert_eq!(inbox.iter().map(|row| Some(row.number)).collect::<Vec<_>>(), sent[1..]);
     assert_eq!(bodies(&subject, &a), Vec::<String>::new());
-    // It is an instance like any other.
+    // It is an ordinary instance.
     let again = subject.send(start_request(&row(6, "child"), "start"));
     assert_eq!(again, SendOutcome::IdTaken(Box::new(pending)));
     assert_eq!(subject.delete([&child]), [DeleteOutcome::NotEnded]);
 }
 
-pub fn s2_a_start_of_the_same_key_again_does_nothing(make: Make<'_>) {
+pub fn s2_a_repeated_start_of_the_same_key_has_no_effect(make: Make<'_>) {
     let (subject, session, a, _) = with_two(make);
     let child = row(5, "child");
     let sent = subject.write(
@@ -223,7 +224,7 @@ pub fn s2_a_start_of_the_same_key_again_does_nothing(make: Make<'_>) {
     assert_eq!(sent.iter().map(Option::is_some).collect::<Vec<_>>(), [true, false]);
     let sent = subject.write(session, member(&a).sending([starting(&child, "3", Some("taken"))]));
     assert_eq!((sent, bodies(&subject, &child)), (vec![None], vec!["start".to_owned()]));
-    // Also when it has gone on, and when it has ended.
+    // The same holds when it has continued as new, and when it has ended.
     let begun = subject.load(&child, 0).unwrap().inbox[0].number;
     for (number, now) in (1..).zip([Status::Running, Status::Completed]) {
         let consumed = (number == 1).then_some(begun);
@@ -236,7 +237,7 @@ pub fn s2_a_start_of_the_same_key_again_does_nothing(make: Make<'_>) {
     assert_eq!(subject.stats().inbox.rows, 0);
 }
 
-pub fn s2_a_start_whose_id_is_anothers_tells_its_sender(make: Make<'_>) {
+pub fn s2_a_start_with_an_existing_id_notifies_its_sender(make: Make<'_>) {
     let (subject, session, a, b) = with_two(make);
     let ended = InstanceRow { status: Status::Completed, ..row(3, "ended") };
     subject.write(session, member(&ended).inserting(ended.clone()));
@@ -252,12 +253,12 @@ pub fn s2_a_start_whose_id_is_anothers_tells_its_sender(make: Make<'_>) {
     );
     assert_eq!(sent.iter().map(Option::is_some).collect::<Vec<_>>(), [true, false, true, true, true]);
     assert!(sent.iter().flatten().is_sorted());
-    let told = [(0, "b is taken"), (2, "ended is taken"), (4, "new is taken by now")];
-    let told: Vec<_> = told.map(|(place, body)| (sent[place].unwrap(), body.to_owned())).into();
-    assert_eq!(messages(&subject, &a), told);
+    let expected = [(0, "b is taken"), (2, "ended is taken"), (4, "new is taken by now")];
+    let expected: Vec<_> = expected.map(|(place, body)| (sent[place].unwrap(), body.to_owned())).into();
+    assert_eq!(messages(&subject, &a), expected);
     assert_eq!(subject.find("b"), Some(b));
     for number in [5, 6, 7, 9] {
-        assert_eq!(subject.load(&row(number, "b"), 0), None, "no second row of an id");
+        assert_eq!(subject.load(&row(number, "b"), 0), None, "an id has only one row");
     }
     assert_eq!(subject.stats().inbox.rows, 4);
 }
@@ -275,7 +276,7 @@ pub fn s2_a_start_with_a_time_is_parked_until_then(make: Make<'_>) {
     assert_eq!(subject.inbox(session, 0, 10), []);
     let due: Vec<_> = subject.due(session, 9_001, None, 10).iter().map(|due| due.key).collect();
     assert_eq!(due, [by_send.key, by_member.key]);
-    // Others reach it meanwhile, and when its time has come it is read by loading still.
+    // Other messages reach it meanwhile, and once it is due it is still read by loading.
     let event = subject.sent(message("by-send", None, "hello"));
     let seen = || subject.inbox(session, 0, 10).iter().map(|row| row.number).collect::<Vec<_>>();
     assert_eq!(seen(), [event]);
@@ -310,7 +311,7 @@ pub fn s2_messages_and_starts_cross_shards(make: Make<'_>) {
     assert_eq!(seen, sent);
 }
 
-pub fn s2_nothing_leaves_again_with_the_same_turn(make: Make<'_>) {
+pub fn s2_a_repeated_turn_sends_nothing_again(make: Make<'_>) {
     let (subject, session, a, b) = with_two(make);
     let first = member(&a).turn(2, "sent").sending([
         outgoing(&b, None, "hello"),
@@ -334,7 +335,7 @@ fn reported(id: &str) -> Outgoing {
     Outgoing::ToId { id: id.to_owned(), dedupe: None, urgent: false, body: bytes("hello"), report }
 }
 
-pub fn s2_the_sender_is_told_what_became_of_a_message_to_an_id(make: Make<'_>) {
+pub fn s2_the_sender_gets_the_outcome_of_a_message_to_an_id(make: Make<'_>) {
     let (subject, session, a, b) = with_two(make);
     let over = InstanceRow { status: Status::Completed, ..row(3, "over") };
     subject.write(session, member(&over).inserting(over.clone()));
@@ -343,14 +344,14 @@ pub fn s2_the_sender_is_told_what_became_of_a_message_to_an_id(make: Make<'_>) {
     assert_eq!(sent.iter().map(Option::is_some).collect::<Vec<_>>(), [true, false, false]);
     assert_eq!(bodies(&subject, &b), ["hello"]);
     assert_eq!(bodies(&subject, &a), ["delivered", "ended", "not found"]);
-    // One that ends with the turn that sends is told nothing.
+    // A sender that ends with the same turn receives no message.
     let ends = member(&a).turn(3, "ended").changing(status(Status::Completed)).sending([reported("b")]);
     subject.write(session, ends);
     assert_eq!(bodies(&subject, &b), ["hello", "hello"]);
     assert_eq!(bodies(&subject, &a).len(), 3);
 }
 
-pub fn s2_a_start_replaces_one_that_has_ended_if_it_may_and_its_sender_is_told(make: Make<'_>) {
+pub fn s2_a_start_may_replace_an_ended_instance_and_its_sender_gets_the_outcome(make: Make<'_>) {
     let (subject, session, a, b) = with_two(make);
     let over = InstanceRow { status: Status::Completed, ..row(3, "over") };
     let damaged = InstanceRow { status: Status::Running, checksum: 1, ..row(4, "damaged") };
@@ -372,14 +373,14 @@ pub fn s2_a_start_replaces_one_that_has_ended_if_it_may_and_its_sender_is_told(m
     ];
     subject.write(session, member(&a).turn(2, "sent").sending(send));
     assert_eq!(bodies(&subject, &a), ["taken", "taken", "taken", "started"]);
-    assert!(subject.load(&b, 0).is_some() && subject.load(&over, 0).is_some(), "nothing is replaced");
+    assert!(subject.load(&b, 0).is_some() && subject.load(&over, 0).is_some(), "no instance is replaced");
     subject.write(session, member(&a).turn(3, "again").sending([replacing(14, "over", true)]));
     assert_eq!(bodies(&subject, &a)[4], "started");
-    assert!(subject.load(&over, 0).is_none(), "what has ended is gone");
+    assert!(subject.load(&over, 0).is_none(), "the ended instance is deleted");
     assert_eq!(bodies(&subject, &row(14, "over")), ["start"]);
 }
 
-pub fn s2_what_is_replaced_takes_its_children_along_that_have_ended(make: Make<'_>) {
+pub fn s2_replacing_an_instance_deletes_its_ended_children(make: Make<'_>) {
     let (subject, session, a, _) = with_two(make);
     let of = |number, id: &str, parent: &InstanceRow, status| {
         let (instance, key) = (parent.id.clone(), parent.key.to_string());

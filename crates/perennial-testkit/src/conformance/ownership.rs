@@ -1,4 +1,4 @@
-//! N7, N10: shards as they pass from owner to owner, and what is kept about them meanwhile.
+//! N7, N10: shards change owners, and the data kept about them meanwhile.
 
 use std::sync::Arc;
 
@@ -15,7 +15,6 @@ fn lane(lease_ms: u64) -> NewSession {
     new_session(SessionRole::Lane, lease_ms)
 }
 
-/// A session that is open.
 fn opened(subject: &Subject, role: SessionRole, lease_ms: u64) -> SessionId {
     let new = new_session(role, lease_ms);
     let id = new.id;
@@ -23,7 +22,7 @@ fn opened(subject: &Subject, role: SessionRole, lease_ms: u64) -> SessionId {
     id
 }
 
-/// Claims all shards that are free, and gives the row of one.
+/// Claims all free shards, and returns the row of one.
 fn claim_one(subject: &Subject, session: SessionId, shard: ShardId) -> OwnedShard {
     let rows = subject.claim_rows(session, SHARDS).expect("the claim is answered");
     rows.into_iter().find(|row| row.shard == shard).expect("the shard is owned")
@@ -33,20 +32,24 @@ fn set(shards: &[ShardId]) -> ShardSet {
     shards.iter().copied().collect()
 }
 
-pub fn n10_each_change_of_a_shards_owner_counts_up_its_epoch(make: Make<'_>) {
+pub fn n10_each_change_of_a_shards_owner_increments_its_epoch(make: Make<'_>) {
     let subject = Subject::new(make);
     let shard = ShardId(7);
     let mut session = subject.open_session(60_000);
     assert_eq!(claim_one(&subject, session, shard).epoch, 1);
-    assert_eq!(claim_one(&subject, session, shard).epoch, 1, "it has the same owner still");
+    assert_eq!(claim_one(&subject, session, shard).epoch, 1, "it still has the same owner");
     subject.release(session, set(&[shard])).unwrap();
-    assert_eq!(claim_one(&subject, session, shard).epoch, 2, "even if it is the same one");
+    assert_eq!(
+        claim_one(&subject, session, shard).epoch,
+        2,
+        "a new tenure of the same owner has a new epoch"
+    );
     for epoch in 3..6 {
         subject.end(session).unwrap();
         session = subject.open_session(60_000);
         assert_eq!(claim_one(&subject, session, shard).epoch, epoch);
     }
-    assert_eq!(claim_one(&subject, session, ShardId(8)).epoch, 4, "each shard counts its own");
+    assert_eq!(claim_one(&subject, session, ShardId(8)).epoch, 4, "each shard has its own epoch");
 }
 
 pub fn s2_a_commit_at_an_older_epoch_is_fenced(make: Make<'_>) {
@@ -56,9 +59,9 @@ pub fn s2_a_commit_at_an_older_epoch_is_fenced(make: Make<'_>) {
     subject.write(session, start(&a));
     subject.release(session, set(&[a.shard])).unwrap();
     let second = |epoch| Commit { epoch, ..member(&a).turn(2, "second") };
-    assert_eq!(subject.commit(session, [second(1)]), [CommitOutcome::Fenced], "nobody owns it");
+    assert_eq!(subject.commit(session, [second(1)]), [CommitOutcome::Fenced], "the shard has no owner");
     subject.claim(session, SHARDS).unwrap();
-    // It owns the shard again, but what it knew of it is of another tenure.
+    // It owns the shard again, but its state belongs to another tenure.
     for epoch in [1, 3, u64::MAX] {
         assert_eq!(subject.commit(session, [second(epoch)]), [CommitOutcome::Fenced], "epoch {epoch}");
     }
@@ -77,7 +80,7 @@ pub fn s1_released_shards_can_be_claimed_by_others(make: Make<'_>) {
     let by_one = Commit { epoch: 1, ..start(&given) };
     assert_eq!(subject.commit(one, [by_one]), [CommitOutcome::Fenced]);
     subject.write(one, start(&kept));
-    // Made again, as after a lost answer, and with shards that are others' or nobody's: nothing happens.
+    // Repeated as after a lost answer, and with shards that others or no session own: no effect.
     subject.release(one, set(&[given.shard])).unwrap();
     subject.release(SessionId(u128::MAX), ShardSet::ALL).unwrap();
     subject.write(other, member(&given).turn(2, "second"));
@@ -102,12 +105,12 @@ pub fn n10_replacing_a_session_moves_its_shards_at_the_next_epoch(make: Make<'_>
     let replaced = subject.replace(old, new.clone()).unwrap();
     assert_eq!(replaced.lease, Lease { now_ms, expires_ms: now_ms + 5_000 });
     let moved: ShardSet = replaced.shards.iter().map(|owned| owned.shard).collect();
-    assert_eq!(moved, kept, "exactly those that the old one still owned");
-    assert!(replaced.shards.iter().all(|owned| owned.epoch == 2), "each at the next epoch");
+    assert_eq!(moved, kept, "exactly the shards that the old session still owned");
+    assert!(replaced.shards.iter().all(|owned| owned.epoch == 2), "each at its next epoch");
     let of_a = replaced.shards.iter().find(|owned| owned.shard == a.shard).expect("a's shard");
-    assert_eq!(of_a.note, Some(bytes("suspects")), "it is no change of hands that anybody has to hear of");
+    assert_eq!(of_a.note, Some(bytes("suspects")), "a replacement keeps the note");
     assert!(replaced.shards.iter().all(|owned| owned.unclean_ends == 0 && owned.gaps.is_empty()));
-    // The old one is gone, and its batch with it.
+    // The old session is gone, and its batch is fenced.
     assert_eq!(subject.renew(old), Err(StoreError::SessionGone));
     let late = member(a).turn(2, "second");
     assert_eq!(subject.commit(old, [late.clone()]), [CommitOutcome::Fenced]);
@@ -115,7 +118,7 @@ pub fn n10_replacing_a_session_moves_its_shards_at_the_next_epoch(make: Make<'_>
     assert_eq!(subject.claim(other, SHARDS).unwrap().len(), SHARDS - 200 + 1, "the released one was free");
 }
 
-pub fn n10_replacing_again_after_a_lost_answer_tells_the_same(make: Make<'_>) {
+pub fn n10_replacing_again_after_a_lost_answer_returns_the_same(make: Make<'_>) {
     let subject = Subject::new(make);
     let old = subject.own_all();
     let new = lane(60_000);
@@ -123,7 +126,7 @@ pub fn n10_replacing_again_after_a_lost_answer_tells_the_same(make: Make<'_>) {
     let again = subject.replace(old, new.clone()).unwrap();
     assert_eq!(again.shards, first.shards);
     assert_eq!(subject.directory().sessions.iter().map(|row| row.id).collect::<Vec<_>>(), [new.id]);
-    // What it released since, it does not own.
+    // It does not own the shards that it has released since.
     subject.release(new.id, set(&[ShardId(3)])).unwrap();
     let later = subject.replace(old, new).unwrap();
     assert_eq!(later.shards.len(), SHARDS - 1);
@@ -140,10 +143,10 @@ pub fn n10_replacing_a_session_that_is_gone_moves_nothing(make: Make<'_>) {
     for old in [ended, expired, SessionId(u128::MAX)] {
         let new = lane(60_000);
         assert_eq!(subject.replace(old, new.clone()).unwrap().shards, []);
-        assert!(subject.renew(new.id).is_ok(), "the new session is there");
+        assert!(subject.renew(new.id).is_ok(), "the new session exists");
         assert_eq!(subject.claim(new.id, SHARDS), Ok(vec![]));
     }
-    // One that expired and that nobody has ended is still there to be replaced.
+    // An expired session that no one has ended can still be replaced.
     subject.clock.advance(1_000_000);
     assert_eq!(subject.replace(heir, lane(60_000)).unwrap().shards.len(), SHARDS);
 }
@@ -154,15 +157,15 @@ pub fn n10_unclean_ends_are_counted_and_a_release_clears_them(make: Make<'_>) {
     for unclean_ends in 0..3 {
         let session = subject.open_session(1_000);
         assert_eq!(claim_one(&subject, session, shard).unclean_ends, unclean_ends);
-        // It dies: its lease runs out, and whoever claims next ends it.
+        // It crashes: its lease expires, and the next claim ends it.
         subject.clock.advance(1_001);
     }
     let session = subject.open_session(1_000);
     assert_eq!(claim_one(&subject, session, shard).unclean_ends, 3);
     subject.release(session, set(&[shard])).unwrap();
     assert_eq!(claim_one(&subject, session, shard).unclean_ends, 0);
-    assert_eq!(claim_one(&subject, session, ShardId(201)).unclean_ends, 3, "others are not released");
-    // To end a session is to release all that it owns.
+    assert_eq!(claim_one(&subject, session, ShardId(201)).unclean_ends, 3, "other shards are not released");
+    // Ending a session releases all its shards.
     subject.end(session).unwrap();
     let session = subject.own_all();
     assert!(subject.claim_rows(session, 0).unwrap().iter().all(|owned| owned.unclean_ends == 0));
@@ -198,8 +201,8 @@ pub fn n10_notes_are_returned_by_the_next_claim(make: Make<'_>) {
     assert_eq!(claim_one(&subject, heir, ShardId(3)).note, None);
     subject.note(heir, vec![(noted, Some(bytes("second"))), (other, None)], false).unwrap();
     assert_eq!(claim_one(&subject, heir, noted).note, Some(bytes("second")));
-    assert_eq!(claim_one(&subject, heir, other).note, None, "it was taken back");
-    // What is released leaves no note.
+    assert_eq!(claim_one(&subject, heir, other).note, None, "the note was removed");
+    // A released shard has no note.
     subject.release(heir, set(&[noted])).unwrap();
     assert_eq!(claim_one(&subject, heir, noted).note, None);
     subject.note(heir, vec![(noted, Some(bytes("third")))], false).unwrap();
@@ -208,7 +211,7 @@ pub fn n10_notes_are_returned_by_the_next_claim(make: Make<'_>) {
     assert_eq!(claim_one(&subject, last, noted).note, None);
 }
 
-pub fn n10_only_the_owner_notes_something_about_a_shard(make: Make<'_>) {
+pub fn n10_only_the_owner_writes_notes_about_a_shard(make: Make<'_>) {
     let subject = Subject::new(make);
     let (dead, expired) = (subject.open_session(60_000), subject.open_session(1_000));
     subject.end(dead).unwrap();
@@ -226,28 +229,28 @@ pub fn n10_only_the_owner_notes_something_about_a_shard(make: Make<'_>) {
     assert_eq!(claim_one(&subject, other, others[0]).note, Some(bytes("mine")));
 }
 
-pub fn n10_a_claim_tells_the_times_in_which_nobody_owned_the_shard(make: Make<'_>) {
+pub fn n10_a_claim_returns_the_times_without_an_owner(make: Make<'_>) {
     let subject = Subject::new(make);
     let shard = ShardId(9);
     let begun_ms = subject.clock.now_ms();
     let session = subject.open_session(1_000);
-    assert_eq!(claim_one(&subject, session, shard).gaps, [], "before the first owner there is none");
+    assert_eq!(claim_one(&subject, session, shard).gaps, [], "there is no gap before the first owner");
     subject.clock.advance(500);
     subject.release(session, ShardSet::ALL).unwrap();
     subject.clock.advance(200);
     let released = Gap { from_ms: begun_ms + 500, until_ms: begun_ms + 700 };
     assert_eq!(claim_one(&subject, session, shard).gaps, [released]);
-    assert_eq!(claim_one(&subject, session, shard).gaps, [released], "it is owned, and was told");
-    // It dies, and its lease runs out at 1,000.
+    assert_eq!(claim_one(&subject, session, shard).gaps, [released], "the new owner is given the gap");
+    // It crashes, and its lease expires at 1,000.
     subject.clock.advance(4_300);
     let heir = subject.open_session(1_000);
     let died = Gap { from_ms: begun_ms + 1_000, until_ms: begun_ms + 5_000 };
     assert_eq!(claim_one(&subject, heir, shard).gaps, [released, died]);
-    // A session that takes another's place leaves none.
+    // Replacing a session leaves no gap.
     let new = lane(60_000);
     let replaced = subject.replace(heir, new.clone()).unwrap();
     assert_eq!(replaced.shards[usize::from(shard.0)].gaps, [released, died]);
-    // No more than the latest are kept.
+    // Only the latest gaps are kept.
     for _ in 0..OwnedShard::MAX_GAPS + 3 {
         subject.release(new.id, set(&[shard])).unwrap();
         subject.clock.advance(10);
@@ -263,15 +266,15 @@ pub fn n7_maintenance_is_refused_while_a_lane_is_live(make: Make<'_>) {
     let subject = Subject::new(make);
     let node = opened(&subject, SessionRole::Node, 60_000);
     let visitor = new_session(SessionRole::Maintenance, 60_000);
-    subject.open(visitor.clone()).expect("a node that owns nothing stands in nobody's way");
+    subject.open(visitor.clone()).expect("a node without shards does not conflict");
     subject.end(visitor.id).unwrap();
     let lane = opened(&subject, SessionRole::Lane, 1_000);
     let refused = |session| matches!(subject.open(session), Err(StoreError::InUse(_)));
     assert!(refused(new_session(SessionRole::Maintenance, 60_000)));
     subject.clock.advance(1_000);
-    assert!(refused(new_session(SessionRole::Maintenance, 60_000)), "its lease has not run out");
+    assert!(refused(new_session(SessionRole::Maintenance, 60_000)), "its lease has not expired");
     subject.clock.advance(1);
-    // It has expired, so nobody works. What it owned is the visitor's to claim.
+    // It has expired, so no lane works. A maintenance session can claim its shards.
     let visitor = opened(&subject, SessionRole::Maintenance, 60_000);
     assert_eq!(subject.claim(visitor, SHARDS).unwrap().len(), SHARDS);
     assert_eq!(subject.renew(lane), Err(StoreError::SessionGone));
@@ -279,7 +282,7 @@ pub fn n7_maintenance_is_refused_while_a_lane_is_live(make: Make<'_>) {
     assert!(subject.renew(node).is_ok());
 }
 
-pub fn n7_a_lane_that_opens_ends_all_maintenance(make: Make<'_>) {
+pub fn n7_opening_a_lane_ends_all_maintenance(make: Make<'_>) {
     let subject = Subject::new(make);
     let visitor = opened(&subject, SessionRole::Maintenance, 60_000);
     subject.claim(visitor, SHARDS).unwrap();
@@ -300,11 +303,11 @@ pub fn n7_maintenance_leaves_no_trace_in_shards(make: Make<'_>) {
     subject.note(dead, vec![(shard, Some(bytes("suspects")))], false).unwrap();
     let expired_ms = subject.clock.now_ms() + 1_000;
     subject.clock.advance(2_000);
-    // One that is ended, one that releases, and one that dies.
+    // A session that is ended, one that releases, and one that crashes.
     for end in 0..3 {
         let visitor = opened(&subject, SessionRole::Maintenance, 1_000);
         let seen = claim_one(&subject, visitor, shard);
-        assert_eq!((seen.epoch, seen.unclean_ends), (2 + end, 1), "it changes hands, and no more");
+        assert_eq!((seen.epoch, seen.unclean_ends), (2 + end, 1), "only the owner and the epoch change");
         assert_eq!((seen.note, seen.gaps), (Some(bytes("suspects")), vec![]));
         match end {
             0 => subject.end(visitor).unwrap(),
@@ -317,7 +320,7 @@ pub fn n7_maintenance_leaves_no_trace_in_shards(make: Make<'_>) {
     let owned = claim_one(&subject, heir, shard);
     let gap = Gap { from_ms: expired_ms, until_ms: subject.clock.now_ms() };
     assert_eq!((owned.epoch, owned.unclean_ends), (5, 1));
-    assert_eq!((owned.note, owned.gaps), (Some(bytes("suspects")), vec![gap]), "nobody worked meanwhile");
+    assert_eq!((owned.note, owned.gaps), (Some(bytes("suspects")), vec![gap]), "no lane worked meanwhile");
 }
 
 pub fn n14_the_directory_shows_every_session(make: Make<'_>) {
@@ -344,7 +347,7 @@ pub fn n14_the_directory_shows_every_session(make: Make<'_>) {
     assert_eq!((of_lane.opened_ms, of_lane.expires_ms), (opened_ms + 100, opened_ms + 100 + 5_000));
     assert_eq!(NodeInfo::decode(&of_node.info), info);
     assert_eq!(of_lane.info, Arc::clone(&lane.info));
-    // One that expired is there until somebody ends it.
+    // An expired session exists until it is ended.
     subject.clock.advance(10_000);
     assert_eq!(subject.directory().sessions.len(), 2);
     let next = subject.open_session(1_000);
@@ -353,10 +356,10 @@ pub fn n14_the_directory_shows_every_session(make: Make<'_>) {
     assert!(left.len() == 2 && !left.contains(&lane.id), "{left:?}");
 }
 
-pub fn h42_anybody_can_see_who_owns_a_shard_and_since_when_nobody_does(make: Make<'_>) {
+pub fn h42_the_owner_of_a_shard_or_the_time_it_was_lost_can_be_read(make: Make<'_>) {
     let subject = Subject::new(make);
     let shard = ShardId(0);
-    assert_eq!(subject.shard_owner(shard), ShardOwner::default(), "nobody ever did");
+    assert_eq!(subject.shard_owner(shard), ShardOwner::default(), "it never had an owner");
     let owner = subject.open_session(1_000);
     claim_one(&subject, owner, shard);
     assert_eq!(subject.shard_owner(shard), ShardOwner { session: Some(owner), idle_since_ms: None });
@@ -365,7 +368,7 @@ pub fn h42_anybody_can_see_who_owns_a_shard_and_since_when_nobody_does(make: Mak
     let released_ms = Some(subject.clock.now_ms());
     subject.clock.advance(100);
     assert_eq!(subject.shard_owner(shard), ShardOwner { session: None, idle_since_ms: released_ms });
-    // A visitor owns it, and yet nobody works.
+    // A maintenance session owns it, but no lane works.
     subject.end(owner).unwrap();
     let visitor = opened(&subject, SessionRole::Maintenance, 60_000);
     claim_one(&subject, visitor, shard);
@@ -377,7 +380,7 @@ pub fn h42_anybody_can_see_who_owns_a_shard_and_since_when_nobody_does(make: Mak
     let expired_ms = subject.clock.now_ms() + 1_000;
     subject.clock.advance(5_000);
     let expired = ShardOwner { session: Some(dead), idle_since_ms: None };
-    assert_eq!(subject.shard_owner(shard), expired, "until somebody ends the session");
+    assert_eq!(subject.shard_owner(shard), expired, "until the session is ended");
     let heir = subject.open_session(1_000);
     subject.claim(heir, 0).unwrap();
     let idle = ShardOwner { session: None, idle_since_ms: Some(expired_ms) };

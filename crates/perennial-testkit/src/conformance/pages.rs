@@ -1,4 +1,4 @@
-//! S4: reads under a session, and how much one of them returns.
+//! S4: reads under a session, and page sizes.
 
 use perennial_core::store::{
     InboxQuery, InboxRow, InstanceRow, PageLimit, RowChange, SessionId, ShardSet, Status, StoreError,
@@ -16,7 +16,7 @@ fn bytes_of(rows: usize, bytes: u64) -> PageLimit {
     PageLimit { rows, bytes }
 }
 
-/// Every read that takes a session and shards, and the error of each that was refused.
+/// Every read that takes a session and shards, with its error if it was refused.
 fn reads(subject: &Subject, session: SessionId, shards: ShardSet) -> Vec<Result<(), StoreError>> {
     let store = subject.store();
     let limit = PageLimit::rows(10);
@@ -39,10 +39,10 @@ pub fn s4_reads_under_a_session_that_is_gone_answer_session_gone(make: Make<'_>)
     subject.end(ended).unwrap();
     assert_eq!(reads(&subject, ended, of_ended), gone);
     subject.clock.advance(1_001);
-    assert_eq!(reads(&subject, expired, of_expired), vec![Ok(()); 5], "nobody has ended it");
+    assert_eq!(reads(&subject, expired, of_expired), vec![Ok(()); 5], "the session has not been ended");
     let heir = subject.own_all();
     assert_eq!(reads(&subject, expired, of_expired), gone);
-    assert_eq!(reads(&subject, expired, ShardSet::EMPTY), gone, "whatever it asks for");
+    assert_eq!(reads(&subject, expired, ShardSet::EMPTY), gone, "whatever it reads");
     assert_eq!(reads(&subject, SessionId(u128::MAX), ShardSet::EMPTY), gone);
     assert_eq!(reads(&subject, heir, ShardSet::ALL), vec![Ok(()); 5]);
     assert_eq!(reads(&subject, heir, ShardSet::EMPTY), vec![Ok(()); 5]);
@@ -53,9 +53,9 @@ pub fn s4_reads_of_a_shard_that_the_session_does_not_own_answer_session_gone(mak
     let (one, other) = (subject.open_session(60_000), subject.open_session(60_000));
     let mine: ShardSet = subject.claim(one, SHARDS / 2).unwrap().into_iter().collect();
     let gone = vec![Err(StoreError::SessionGone); 5];
-    assert_eq!(reads(&subject, one, ShardSet::ALL), gone, "half of them are nobody's");
+    assert_eq!(reads(&subject, one, ShardSet::ALL), gone, "half of them have no owner");
     subject.claim(other, SHARDS).unwrap();
-    assert_eq!(reads(&subject, one, ShardSet::ALL), gone, "half of them are another's");
+    assert_eq!(reads(&subject, one, ShardSet::ALL), gone, "another session owns half of them");
     assert_eq!(reads(&subject, one, mine), vec![Ok(()); 5]);
     let first = mine.iter().next().expect("a shard");
     subject.release(one, [first].into_iter().collect()).unwrap();
@@ -76,18 +76,18 @@ pub fn s4_the_inbox_leaves_out_known_numbers(make: Make<'_>) {
     };
     assert_eq!(read(0, &sent, 100), (vec![], None));
     assert_eq!(read(0, &sent[2..8], 100), (vec![sent[0], sent[1], sent[8], sent[9]], None));
-    // They take no room in a page, and a page that ends says where the next begins.
+    // Known messages take no room in a page, and a page that is full names the start of the next.
     let (first, next) = read(0, &sent[1..7], 2);
     assert_eq!(first, [sent[0], sent[7]]);
     assert_eq!(read(next.expect("there is more"), &sent[1..7], 2), (vec![sent[8], sent[9]], None));
-    // Numbers that do not exist any more, or not yet, are no trouble.
+    // Numbers that no longer exist, or do not exist yet, are accepted.
     let known = [vec![0], sent[..9].to_vec(), vec![u64::MAX - 1, u64::MAX]].concat();
     assert_eq!(read(0, &known, 100), (vec![sent[9]], None));
     let many: Vec<u64> = (0..20_000).filter(|number| *number != sent[4]).collect();
     assert_eq!(read(0, &many, 100), (vec![sent[4]], None));
 }
 
-pub fn s4_a_page_says_where_the_next_begins(make: Make<'_>) {
+pub fn s4_a_page_names_the_start_of_the_next(make: Make<'_>) {
     let subject = Subject::new(make);
     let session = subject.own_all();
     let a = row(1, "a");
@@ -132,7 +132,7 @@ pub fn s4_pages_are_bounded_in_bytes(make: Make<'_>) {
     let sent = subject.write(session, member(&a).sending(sizes.map(|size| outgoing(&a, None, &body(size)))));
     let sent: Vec<u64> = sent.into_iter().flatten().collect();
     let asked: Vec<u64> = sizes.iter().map(|size| subject.requested("a", 60_000, &body(*size))).collect();
-    // A page stops before the row that does not fit; one that alone is too large is a page of its own.
+    // A page ends before the row that does not fit; a row that is too large is a page of its own.
     for (from, limit, rows) in [
         (0, bytes_of(10, 299), 2),
         (0, bytes_of(10, 300), 3),
@@ -159,7 +159,7 @@ pub fn s4_pages_are_bounded_in_bytes(make: Make<'_>) {
     }
 }
 
-pub fn s4_loading_shows_all_turns_and_their_checksums(make: Make<'_>) {
+pub fn s4_loading_returns_all_turns_and_their_checksums(make: Make<'_>) {
     let subject = Subject::new(make);
     let session = subject.own_all();
     let a = row(1, "a");
@@ -204,7 +204,7 @@ pub fn s4_blocked_instances_come_by_key_in_pages(make: Make<'_>) {
     assert_eq!(subject.blocked(first, None, 100), expected[2..]);
 }
 
-pub fn s4_a_pass_over_some_shards_is_filled_although_others_lie_between(make: Make<'_>) {
+pub fn s4_pages_of_some_shards_are_full_despite_rows_of_others(make: Make<'_>) {
     let subject = Subject::new(make);
     let session = subject.own_all();
     let rows: Vec<InstanceRow> = (1..=30)

@@ -1,4 +1,4 @@
-//! S4: what the engine reads.
+//! S4: reads of the engine.
 
 use std::sync::Arc;
 
@@ -15,7 +15,6 @@ fn numbers(rows: &[InboxRow]) -> Vec<u64> {
     rows.iter().map(|row| row.number).collect()
 }
 
-/// Inserts rows without turns.
 fn insert(subject: &Subject, session: SessionId, rows: &[InstanceRow]) {
     let outcomes = subject.commit(session, rows.iter().map(|row| member(row).inserting(row.clone())));
     assert!(outcomes.iter().all(|outcome| matches!(outcome, CommitOutcome::Durable { .. })));
@@ -36,7 +35,7 @@ pub fn s4_the_inbox_is_read_from_the_lowest_number_in_pages(make: Make<'_>) {
     assert_eq!(numbers(&subject.inbox(session, 0, 0)), sent[..1], "a page has at least one row");
 }
 
-pub fn s4_each_pass_sees_what_came_since_the_last(make: Make<'_>) {
+pub fn s4_each_pass_reads_the_messages_since_the_last_one(make: Make<'_>) {
     let subject = Subject::new(make);
     let session = subject.own_all();
     let a = row(1, "a");
@@ -48,7 +47,7 @@ pub fn s4_each_pass_sees_what_came_since_the_last(make: Make<'_>) {
     assert_eq!(numbers(&subject.inbox(session, 0, 100)), [first[1], first[3], later]);
 }
 
-pub fn s4_the_inbox_holds_messages_of_the_sessions_shards_only(make: Make<'_>) {
+pub fn s4_the_inbox_contains_only_messages_of_the_sessions_shards(make: Make<'_>) {
     let subject = Subject::new(make);
     let first = subject.own_all();
     let rows: Vec<InstanceRow> = (1..=32).map(|number| row(number, &format!("order-{number}"))).collect();
@@ -61,9 +60,9 @@ pub fn s4_the_inbox_holds_messages_of_the_sessions_shards_only(make: Make<'_>) {
     let (mine, theirs) = (subject.inbox(one, 0, 100), subject.inbox(other, 0, 100));
     assert!(mine.iter().all(|row| of_one.contains(&row.shard)));
     assert!(!mine.is_empty() && !theirs.is_empty() && mine.len() + theirs.len() == rows.len());
-    // A page is filled although rows of others lie between.
+    // A page is full even if rows of other owners lie in between.
     assert_eq!(numbers(&subject.inbox(one, 0, mine.len())), numbers(&mine));
-    // A pass may name some of the shards only.
+    // A read can name a part of the shards.
     let shards = [rows[0].shard, rows[1].shard].map(|shard| ShardSet::from_iter([shard]));
     for (shards, row) in shards.into_iter().zip(&rows) {
         let session = if of_one.contains(&row.shard) { one } else { other };
@@ -85,7 +84,7 @@ pub fn s4_messages_of_blocked_instances_are_parked(make: Make<'_>) {
     subject.write(session, member(&a).changing(block));
     assert_eq!(numbers(&subject.inbox(session, 0, 3)), [other], "they take no room in a page");
     let loaded = subject.load(&a, 0).unwrap();
-    assert_eq!(numbers(&loaded.inbox), parked, "whoever loads the instance sees them");
+    assert_eq!(numbers(&loaded.inbox), parked, "loading the instance returns them");
     let unblock = RowChange { blocked: Some(None), ..RowChange::default() };
     subject.write(session, member(&a).changing(unblock));
     assert_eq!(numbers(&subject.inbox(session, 0, 100)), [&parked[..], &[other]].concat());
@@ -128,9 +127,9 @@ pub fn s4_due_instances_come_in_due_order_in_pages(make: Make<'_>) {
     assert_eq!(paged, in_order);
 }
 
-/// What waits forever is due at the end of all time, which not every store can write down: it may be due before that,
-/// but not in the lifetime of anybody.
-pub fn s4_what_waits_forever_is_written_and_not_due(make: Make<'_>) {
+/// A wait without an end is due at the largest timestamp, which not every store can represent: it may be due
+/// earlier, but not within any lifetime.
+pub fn s4_endless_waits_are_stored_and_not_due(make: Make<'_>) {
     const FAR_MS: u64 = 1 << 62;
     let subject = Subject::new(make);
     let session = subject.own_all();
@@ -190,14 +189,14 @@ pub fn s4_owed_instances_come_by_key_in_pages(make: Make<'_>) {
     assert_eq!(subject.owed(half, None, 100), mine);
 }
 
-pub fn s4_loading_gives_the_row_the_turns_after_one_and_the_messages(make: Make<'_>) {
+pub fn s4_loading_returns_the_row_the_turns_after_one_and_the_messages(make: Make<'_>) {
     let subject = Subject::new(make);
     let session = subject.own_all();
     let (a, b) = (row(1, "a"), row(2, "b"));
     subject.write(session, start(&a));
     subject.write(session, start(&b));
     subject.commit(session, (2..=12).map(|number| member(&a).turn(number, &format!("turn {number}"))));
-    // With and without a key, so that nothing but the number can order them.
+    // With and without a key, so that only the number can order them.
     let sent: Vec<u64> = [Some("z"), None, Some("a"), None, Some("m")]
         .map(|dedupe| subject.sent(message("a", dedupe, "x")))
         .into();
@@ -230,7 +229,7 @@ pub fn s4_turns_are_read_after_a_number_up_to_a_limit(make: Make<'_>) {
     assert_eq!(subject.turns(&b, 1, 0, 2), [bytes("started")]);
 }
 
-pub fn s4_a_read_sees_every_commit_that_was_answered(make: Make<'_>) {
+pub fn s4_a_read_returns_every_commit_that_was_answered(make: Make<'_>) {
     let subject = Subject::new(make);
     let session = subject.own_all();
     let a = row(1, "a");

@@ -1,6 +1,7 @@
-//! S15, S16, S17: lists by what attributes are like.
+//! S15, S16, S17: lists by conditions on attributes.
 //!
-//! What each condition has to show is written out here, apart from what `Criteria` says, so that a mistake in it is found.
+//! The expected rows of each condition are written out here, independently of `Criteria`, so that mistakes in
+//! it are found.
 
 use perennial_core::store::{
     CommitOutcome, Condition, Count, Criteria, InstanceRow, RowChange, Status, attribute,
@@ -9,7 +10,7 @@ use perennial_core::store::{
 use super::instances::{Build, attributes, key, member, row};
 use super::subject::{Make, Subject};
 
-/// Values of all types, one instance each, not in their order.
+/// Values of all types, one per instance, in no order.
 const VALUES: [&str; 30] = [
     "10",
     "\"Oslo\"",
@@ -43,14 +44,14 @@ const VALUES: [&str; 30] = [
     "-0.0",
 ];
 
-/// An instance for each value, and some that have no such attribute.
+/// One instance per value, and some without the attribute.
 fn searchable(make: Make<'_>) -> (Subject, Vec<InstanceRow>) {
     let subject = Subject::new(make);
     let session = subject.own_all();
     let mut rows: Vec<InstanceRow> = (0..).zip(VALUES).map(|(number, value)| valued(number, value)).collect();
     rows.push(InstanceRow { attributes: attributes(&[("other", "10")]), ..row(100, "other") });
     rows.push(row(101, "nothing"));
-    // They come with one value and get another one later.
+    // Inserted with one value, and given another later.
     let begun = rows.iter().map(|row| {
         let first = InstanceRow { attributes: attributes(&[("v", "10"), ("old", "1")]), ..row.clone() };
         member(row).inserting(first)
@@ -72,7 +73,7 @@ fn searching(conditions: Vec<Condition>) -> Criteria {
     Criteria { conditions, ..Criteria::default() }
 }
 
-/// The values of all rows that a list shows, in pages of every size and in both directions.
+/// The values of all rows of a list, with every page size and in both orders.
 fn values(subject: &Subject, filter: &Criteria) -> Vec<String> {
     let value =
         |row: &InstanceRow| row.attributes.get("v").map_or("none", |value| value.as_json()).to_owned();
@@ -88,7 +89,7 @@ fn values(subject: &Subject, filter: &Criteria) -> Vec<String> {
     all.iter().map(value).collect()
 }
 
-/// All rows of a list, with something done after each page.
+/// All rows of a list, with a callback after each page.
 fn paged(subject: &Subject, filter: &Criteria, limit: usize, mut between: impl FnMut()) -> Vec<InstanceRow> {
     let mut rows = Vec::new();
     let mut after = None;
@@ -103,7 +104,7 @@ fn paged(subject: &Subject, filter: &Criteria, limit: usize, mut between: impl F
     }
 }
 
-/// Asserts which values a condition shows, whatever their order.
+/// Asserts that a set of conditions matches exactly these values, in any order.
 #[track_caller]
 fn assert_values(subject: &Subject, conditions: Vec<Condition>, expected: &[&str]) {
     let filter = searching(conditions);
@@ -125,11 +126,11 @@ pub fn s15_numbers_are_compared_by_value_and_exactly(make: Make<'_>) {
     assert_values(&subject, vec![v().equal_to(100)], &["1e2"]);
     assert_values(&subject, vec![v().greater_than(0), v().less_than(10)], &["9.5", "0.1"]);
     assert_values(&subject, vec![v().greater_than(9.5), v().at_most(100.0)], &["10", "10.0", "1e2"]);
-    // Neighbours that are one float.
+    // Neighbouring integers that are the same as floats.
     let large = 9_007_199_254_740_992_u64;
     assert_values(&subject, vec![v().greater_than(large)], &["9007199254740993", "18446744073709551616"]);
     assert_values(&subject, vec![v().equal_to(large)], &["9007199254740992"]);
-    // Larger than any integer of a machine.
+    // Larger than any machine integer.
     let huge: Condition = "v>=18446744073709551616".parse().unwrap();
     assert_values(&subject, vec![huge], &["18446744073709551616"]);
     assert_values(&subject, vec![v().greater_than(0), v().less_than(0)], &[]);
@@ -156,13 +157,13 @@ pub fn s15_text_is_compared_by_code_points(make: Make<'_>) {
         vec![v().greater_than("o")],
         &["\"osaka\"", "\"Øs\"", "\"\\uffff\"", "\"😀 smile\""],
     );
-    // By code points an emoji is behind U+FFFF, which it is not in UTF-16.
+    // By code points an emoji sorts after U+FFFF; in UTF-16 it does not.
     assert_values(&subject, vec![v().greater_than("\u{ffff}")], &["\"😀 smile\""]);
     assert_values(&subject, vec![v().equal_to("Oslø")], &["\"Osl\\u00f8\""]);
     assert_values(&subject, vec![v().equal_to("10")], &["\"10\""]);
 }
 
-pub fn s15_text_is_found_by_its_beginning(make: Make<'_>) {
+pub fn s15_text_is_found_by_its_prefix(make: Make<'_>) {
     let (subject, _) = searchable(make);
     let starting = |prefix: &str| vec![attribute("v").starts_with(prefix)];
     assert_values(&subject, starting("Os"), &["\"Os\"", "\"Os\\u0000\"", "\"Oslo\"", "\"Osl\\u00f8\""]);
@@ -180,7 +181,7 @@ pub fn s15_text_is_found_by_its_beginning(make: Make<'_>) {
     }
 }
 
-pub fn s15_values_of_different_types_never_mix(make: Make<'_>) {
+pub fn s15_values_of_different_types_never_match(make: Make<'_>) {
     let (subject, _) = searchable(make);
     let v = || attribute("v");
     let is_number = |value: &&str| value.starts_with(|first: char| first == '-' || first.is_ascii_digit());
@@ -196,7 +197,7 @@ pub fn s15_values_of_different_types_never_mix(make: Make<'_>) {
     assert_values(&subject, vec![v().greater_than(false)], &["true"]);
     assert_values(&subject, vec![v().less_than(true)], &["false"]);
     assert_values(&subject, vec![v().less_than(false)], &[]);
-    // Lists and objects are equal or not, and nothing else.
+    // Lists and objects support only equality.
     for (bound, value) in [("[1]", "[1]"), ("{\"a\":1}", "{\"a\":1}")] {
         assert_values(&subject, vec![format!("v={bound}").parse().unwrap()], &[value]);
         for operator in ["<", "<=", ">", ">="] {
@@ -207,7 +208,7 @@ pub fn s15_values_of_different_types_never_mix(make: Make<'_>) {
     assert_values(&subject, vec![v().at_least(0), v().starts_with("1")], &[]);
 }
 
-pub fn s16_conditions_hold_together_with_everything_else(make: Make<'_>) {
+pub fn s16_conditions_combine_with_all_other_filters(make: Make<'_>) {
     let (subject, rows) = searchable(make);
     let both = vec![attribute("v").equal_to(10), attribute("other").equal_to(10)];
     assert_values(&subject, both, &[]);
@@ -215,7 +216,7 @@ pub fn s16_conditions_hold_together_with_everything_else(make: Make<'_>) {
     for unknown in ["V", "v ", "", "old"] {
         assert_values(&subject, vec![attribute(unknown).at_least(0)], &[]);
     }
-    // `attributes` asks for the text, and a condition for the value.
+    // `attributes` compares text; a condition compares values.
     let text = attributes(&[("v", "10")]);
     let ten =
         Criteria { attributes: text, conditions: vec![attribute("v").at_least(10)], ..Criteria::default() };
@@ -228,12 +229,12 @@ pub fn s16_conditions_hold_together_with_everything_else(make: Make<'_>) {
     assert_eq!(values(&subject, &ended).len(), 0);
 }
 
-pub fn s17_pages_stay_true_while_attributes_change(make: Make<'_>) {
+pub fn s17_pages_stay_consistent_while_attributes_change(make: Make<'_>) {
     for newest_first in [false, true] {
         let subject = Subject::new(make);
         let session = subject.own_all();
         let rows: Vec<InstanceRow> = (0..40)
-            // Their order by value is none of their keys.
+            // The order of the values is not that of the keys.
             .map(|number| valued(number, &(number * 7 % 40).to_string()))
             .collect();
         subject.commit(session, rows.iter().map(|row| member(row).inserting(row.clone())));
@@ -246,8 +247,8 @@ pub fn s17_pages_stay_true_while_attributes_change(make: Make<'_>) {
                 let attributes = Some(attributes(&[("v", value)]));
                 member(row).changing(RowChange { attributes, ..RowChange::default() })
             };
-            // Those of the first ten that match go on matching with values all over the range, in front of the page and
-            // behind it; two more cease to match, and a new one comes.
+            // Of the first ten matching rows, values move all over the range, before and after the current
+            // page, and still match; two more rows stop matching, and a new one is inserted.
             let mut changes: Vec<_> = (0..10)
                 .filter(|number| number * 7 % 40 >= 10)
                 .map(|number| change(number, &format!("{}.5", 10 + (number + round) % 30)))
@@ -259,7 +260,10 @@ pub fn s17_pages_stay_true_while_attributes_change(make: Make<'_>) {
             next_new += 1;
         });
         let keys: Vec<_> = shown.iter().map(|row| row.key).collect();
-        assert!(keys.is_sorted_by(|a, b| if newest_first { a > b } else { a < b }), "each once, in order");
+        assert!(
+            keys.is_sorted_by(|a, b| if newest_first { a > b } else { a < b }),
+            "each exactly once, in order"
+        );
         for number in (0..40).filter(|number| number * 7 % 40 >= 10 && ![20, 21].contains(number)) {
             assert!(keys.contains(&key(number)), "{number} matched all the time");
         }

@@ -1,4 +1,4 @@
-//! S3: messages from outside of the owner.
+//! S3: messages from senders other than the owner.
 
 use perennial_core::store::memory::MAX_UNREAD;
 use perennial_core::store::{InstanceRow, RowChange, SendOutcome, SendRequest, Status};
@@ -21,7 +21,7 @@ pub fn s3_a_message_reaches_the_instance_of_the_id(make: Make<'_>) {
     assert_eq!(inbox[0].body, bytes("hello"));
 }
 
-pub fn s3_a_start_makes_a_row_and_a_message(make: Make<'_>) {
+pub fn s3_a_start_inserts_a_row_and_a_message(make: Make<'_>) {
     let subject = Subject::new(make);
     let session = subject.own_all();
     let a = row(1, "a");
@@ -31,14 +31,14 @@ pub fn s3_a_start_makes_a_row_and_a_message(make: Make<'_>) {
     let inbox = subject.inbox(session, 0, 10);
     assert_eq!(inbox.len(), 1);
     assert_eq!((inbox[0].number, inbox[0].key, inbox[0].body.clone()), (number, a.key, bytes("start")));
-    // Its first turn comes without a row of its own.
+    // Its first turn is committed without a row.
     let first = member(&a).turn(1, "started").changing(status(Status::Running)).consuming([number]);
     subject.write(session, first);
     assert_eq!(subject.find("a"), Some(a));
     assert_eq!(subject.inbox(session, 0, 10), []);
 }
 
-pub fn s3_of_many_starts_of_one_id_one_succeeds(make: Make<'_>) {
+pub fn s3_only_one_of_many_starts_of_an_id_succeeds(make: Make<'_>) {
     let subject = Subject::new(make);
     let session = subject.own_all();
     let answers: Vec<_> = (1..=20)
@@ -58,20 +58,20 @@ pub fn s3_of_many_starts_of_one_id_one_succeeds(make: Make<'_>) {
     assert_eq!(inbox.iter().map(|row| row.key).collect::<Vec<_>>(), [winner.key]);
 }
 
-pub fn s3_a_key_is_taken_once_while_its_message_waits(make: Make<'_>) {
+pub fn s3_a_key_is_accepted_once_while_its_message_waits(make: Make<'_>) {
     let subject = Subject::new(make);
     let session = subject.own_all();
     let a = row(1, "a");
     subject.write(session, start(&a));
     let number = subject.sent(message("a", Some("payment"), "first"));
     let again = subject.send(message("a", Some("payment"), "second"));
-    assert_eq!(again, SendOutcome::Duplicate(number), "it tells which message waits");
+    assert_eq!(again, SendOutcome::Duplicate(number), "the waiting message is named");
     subject.sent(message("a", Some("Payment"), "another key"));
     subject.sent(message("a", None, "no key"));
     subject.sent(message("a", None, "no key either"));
     let bodies: Vec<_> = subject.inbox(session, 0, 10).into_iter().map(|row| row.body).collect();
     assert_eq!(bodies, ["first", "another key", "no key", "no key either"].map(bytes));
-    // What was consumed is the instance's to remember.
+    // Keys of consumed messages are remembered by the instance.
     subject.write(session, member(&a).turn(2, "paid").consuming([number]));
     subject.sent(message("a", Some("payment"), "third"));
 }
@@ -85,7 +85,7 @@ pub fn s3_keys_belong_to_their_instance(make: Make<'_>) {
     assert!(subject.sent(one) < subject.sent(other));
 }
 
-pub fn s3_an_ended_instance_takes_no_messages(make: Make<'_>) {
+pub fn s3_an_ended_instance_accepts_no_messages(make: Make<'_>) {
     let subject = Subject::new(make);
     let session = subject.own_all();
     for (number, ended) in (1..).zip(Status::ALL.into_iter().filter(|status| status.is_final())) {
@@ -97,7 +97,7 @@ pub fn s3_an_ended_instance_takes_no_messages(make: Make<'_>) {
     assert_eq!(subject.inbox(session, 0, 10), []);
 }
 
-pub fn s3_a_message_to_nobody_is_refused(make: Make<'_>) {
+pub fn s3_a_message_without_an_instance_is_refused(make: Make<'_>) {
     let subject = Subject::new(make);
     let session = subject.own_all();
     subject.write(session, start(&row(1, "a")));
@@ -107,7 +107,7 @@ pub fn s3_a_message_to_nobody_is_refused(make: Make<'_>) {
     assert_eq!(subject.inbox(session, 0, 10), []);
 }
 
-pub fn s3_a_sender_leaves_the_row_of_the_instance_as_it_is(make: Make<'_>) {
+pub fn s3_a_sender_does_not_change_the_row_of_the_instance(make: Make<'_>) {
     let subject = Subject::new(make);
     let session = subject.own_all();
     let sleeps = InstanceRow { status: Status::Running, wake_at_ms: Some(9_000_000), ..row(1, "a") };
@@ -124,7 +124,7 @@ pub fn s3_a_sender_leaves_the_row_of_the_instance_as_it_is(make: Make<'_>) {
     }
 }
 
-pub fn s3_a_blocked_instance_takes_messages(make: Make<'_>) {
+pub fn s3_a_blocked_instance_accepts_messages(make: Make<'_>) {
     let subject = Subject::new(make);
     let session = subject.own_all();
     let a = InstanceRow { blocked: Some(blocked()), ..row(1, "a") };
@@ -134,7 +134,7 @@ pub fn s3_a_blocked_instance_takes_messages(make: Make<'_>) {
     assert_eq!(kept, [bytes("kept")]);
 }
 
-pub fn s3_an_urgent_message_is_read_although_its_instance_is_blocked(make: Make<'_>) {
+pub fn s3_an_urgent_message_is_read_by_a_blocked_instance(make: Make<'_>) {
     let subject = Subject::new(make);
     let session = subject.own_all();
     let blocked_row = InstanceRow { blocked: Some(blocked()), wake_at_ms: Some(9_000), ..row(1, "blocked") };
@@ -152,15 +152,16 @@ pub fn s3_an_urgent_message_is_read_although_its_instance_is_blocked(make: Make<
     assert_eq!(read(), [(to_healthy, true), (first, true)]);
     let rows: Vec<_> = subject.load(&blocked_row, 0).unwrap().inbox;
     assert_eq!(rows.iter().map(|row| row.urgent).collect::<Vec<_>>(), [false, true]);
-    // The row of the instance is its owner's: senders leave it as it is.
+    // Only the owner writes the row of an instance: senders do not change it.
     assert_eq!(subject.find("blocked"), Some(blocked_row.clone()));
     assert_eq!(subject.find("healthy"), Some(healthy));
-    // It was looked at, and its instance stays blocked. Who sends it again is heard again, although it waits.
+    // The message was seen, and its instance stays blocked. Sending it again makes it urgent again, although
+    // it waits.
     subject.write(session, member(&blocked_row).having_seen([first]));
     assert_eq!(read(), [(to_healthy, true)]);
     assert_eq!(subject.send(urgent("blocked", Some("k"), "look")), SendOutcome::Duplicate(first));
     assert_eq!(read(), [(to_healthy, true), (first, true)]);
-    // A duplicate that is not urgent takes nothing away from it.
+    // A duplicate that is not urgent does not make it less urgent.
     assert_eq!(subject.send(message("blocked", Some("k"), "look")), SendOutcome::Duplicate(first));
     assert_eq!(read(), [(to_healthy, true), (first, true)]);
     let unblock = RowChange { blocked: Some(None), ..RowChange::default() };
@@ -173,7 +174,7 @@ pub fn s3_ten_thousand_unread_messages_refuse_the_next(make: Make<'_>) {
     let session = subject.own_all();
     let (a, b) = (row(1, "a"), row(2, "b"));
     subject.write(session, start(&b));
-    // Those of a commit are never refused: its sender has decided.
+    // Messages of a commit are never refused: the sender has decided.
     let nearly_full = (2..MAX_UNREAD).map(|_| outgoing(&a, None, "x"));
     let numbers = subject.write(session, start(&a).sending(nearly_full));
     subject.sent(message("a", None, "the last but one"));
@@ -186,7 +187,7 @@ pub fn s3_ten_thousand_unread_messages_refuse_the_next(make: Make<'_>) {
     assert_eq!(subject.send(message("a", None, "too much")), SendOutcome::Full(MAX_UNREAD + 1));
 }
 
-pub fn s3_requests_of_a_call_stand_for_themselves(make: Make<'_>) {
+pub fn s3_requests_of_a_call_are_independent(make: Make<'_>) {
     let subject = Subject::new(make);
     let session = subject.own_all();
     let a = row(1, "a");
@@ -213,7 +214,7 @@ pub fn s3_requests_of_a_call_stand_for_themselves(make: Make<'_>) {
     assert_eq!(subject.try_send(vec![]), Ok(vec![]));
 }
 
-pub fn s3_a_number_is_never_given_twice(make: Make<'_>) {
+pub fn s3_a_message_number_is_never_reused(make: Make<'_>) {
     let subject = Subject::new(make);
     let session = subject.own_all();
     let a = row(1, "a");
@@ -222,7 +223,7 @@ pub fn s3_a_number_is_never_given_twice(make: Make<'_>) {
     for _ in 0..5 {
         let number = subject.sent(message("a", None, "hello"));
         assert!(number > last, "{number} after {last}");
-        // With its row gone, nothing in the table remembers it.
+        // With its row deleted, the table does not contain the number.
         subject.write(session, member(&a).changing(RowChange::default()).consuming([number]));
         last = number;
     }
@@ -244,7 +245,7 @@ pub fn s3_a_message_for_another_key_finds_no_instance(make: Make<'_>) {
     assert_eq!(subject.inbox(session, 0, 10), []);
     let number = subject.sent(to(a.key));
     assert_eq!(subject.inbox(session, 0, 10)[0].number, number);
-    // Even if the one that has the id has ended.
+    // Even if the instance with the id has ended.
     let numbers = [number];
     subject.write(session, member(&a).changing(status(Status::Completed)).consuming(numbers));
     assert_eq!(subject.send(to(row(2, "a").key)), SendOutcome::NoInstance);
@@ -278,10 +279,10 @@ pub fn n18_a_full_instance_refuses_senders(make: Make<'_>) {
     subject.write(session, member(&a).changing(full(true)));
     assert_eq!(subject.send(message("a", None, "too much")), SendOutcome::Full(1));
     assert_eq!(subject.send(message("a", Some("l"), "too much")), SendOutcome::Full(1));
-    // What waits already is no more than before, and who cancels an instance makes room.
+    // A duplicate adds nothing, and cancelling the instance is always possible.
     assert_eq!(subject.send(message("a", Some("k"), "again")), SendOutcome::Duplicate(waiting));
     let cancel = subject.sent(urgent("a", None, "cancel"));
-    // A commit's sender has decided.
+    // The sender of a commit has decided.
     let sent = subject.write(session, member(&a).sending([outgoing(&a, None, "to itself")]));
     let numbers: Vec<_> = subject.inbox(session, 0, 10).iter().map(|row| row.number).collect();
     assert_eq!(numbers, [waiting, cancel, sent[0].unwrap()]);

@@ -29,7 +29,7 @@ pub fn n10_opening_again_after_a_lost_answer_renews(make: Make<'_>) {
     assert_eq!(subject.directory().sessions.len(), 1);
 }
 
-pub fn n9_an_expired_session_that_nobody_ended_can_be_renewed(make: Make<'_>) {
+pub fn n9_an_expired_session_that_was_not_ended_can_be_renewed(make: Make<'_>) {
     let subject = Subject::new(make);
     let session = subject.own_all();
     subject.clock.advance(1_000_000);
@@ -47,7 +47,7 @@ pub fn s1_a_session_that_has_ended_is_gone(make: Make<'_>) {
     assert_eq!(subject.commit(session, [start(&row(1, "a"))]), [CommitOutcome::Fenced]);
 }
 
-pub fn s1_ending_a_session_twice_is_no_error(make: Make<'_>) {
+pub fn s1_ending_a_session_twice_is_not_an_error(make: Make<'_>) {
     let subject = Subject::new(make);
     let session = subject.open_session(5_000);
     assert_eq!((subject.end(session), subject.end(session)), (Ok(()), Ok(())));
@@ -62,11 +62,11 @@ pub fn s1_a_shard_belongs_to_one_session(make: Make<'_>) {
     let of_one = shards.clone();
     shards.extend(subject.claim(other, SHARDS).unwrap());
     shards.sort();
-    assert_eq!(shards, ShardId::all().collect::<Vec<_>>(), "each of them once");
+    assert_eq!(shards, ShardId::all().collect::<Vec<_>>(), "each exactly once");
     assert_eq!(subject.claim(one, SHARDS), Ok(of_one));
 }
 
-pub fn s1_a_claim_gives_shards_up_to_a_target(make: Make<'_>) {
+pub fn s1_a_claim_returns_shards_up_to_a_target(make: Make<'_>) {
     let subject = Subject::new(make);
     let session = subject.open_session(5_000);
     assert_eq!(subject.claim(session, 0), Ok(vec![]));
@@ -74,8 +74,11 @@ pub fn s1_a_claim_gives_shards_up_to_a_target(make: Make<'_>) {
     assert_eq!(first.len(), 3);
     let second = subject.claim(session, 5).unwrap();
     assert_eq!(second.len(), 5);
-    assert!(first.iter().all(|shard| second.contains(shard)), "all that it owns: {second:?}");
-    // Made again, as after a lost answer, it gives nothing more; and none are taken away.
+    assert!(
+        first.iter().all(|shard| second.contains(shard)),
+        "it includes all shards that it owns: {second:?}"
+    );
+    // Repeated as after a lost answer, the claim adds nothing, and removes nothing.
     assert_eq!(subject.claim(session, 5), Ok(second.clone()));
     assert_eq!(subject.claim(session, 2), Ok(second));
 }
@@ -90,12 +93,12 @@ pub fn s1_ending_a_session_frees_its_shards(make: Make<'_>) {
     subject.write(new, start(&row(1, "a")));
 }
 
-pub fn s1_an_expired_session_keeps_its_shards_until_somebody_claims_them(make: Make<'_>) {
+pub fn s1_an_expired_session_keeps_its_shards_until_the_next_claim(make: Make<'_>) {
     let subject = Subject::new(make);
     let session = subject.own_all();
     subject.clock.advance(60_001);
     subject.write(session, start(&row(1, "a")));
-    // Another session alone takes nothing away.
+    // Another session does not take shards away.
     let other = subject.open_session(5_000);
     subject.write(session, member(&row(1, "a")).turn(2, "went on"));
     assert_eq!(subject.claim(other, 1).unwrap().len(), 1);

@@ -1,4 +1,4 @@
-//! One of the two stores of the model test, with what it has given out.
+//! One of the two stores of the model test, with the numbers it has assigned.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -14,13 +14,12 @@ use super::instances::bytes;
 use super::operation::{Member, MessagePlace, Operation, RequestPlace, SessionPlace, Shards, session_id};
 use super::subject::{Make, Subject, wait_for};
 
-/// One of the two, with what it has given out.
 pub(super) struct Side {
     pub(super) subject: Subject,
-    /// The number of each message, by its place.
+    /// Message numbers by position.
     pub(super) messages: Vec<InboxNumber>,
     places: BTreeMap<InboxNumber, MessagePlace>,
-    /// The number of each request, by its place.
+    /// Request numbers by position.
     pub(super) requests: Vec<RequestNumber>,
 }
 
@@ -34,7 +33,7 @@ impl Side {
         }
     }
 
-    /// Makes the call; gives the answer in words that mean the same for every store.
+    /// Makes the call, and returns the answer as text that is comparable between stores.
     pub(super) fn perform(&mut self, operation: &Operation) -> String {
         let subject = &self.subject;
         match operation.clone() {
@@ -59,7 +58,7 @@ impl Side {
                     limit: PageLimit::rows(limit),
                 };
                 let page = wait_for(|reply| subject.store().read_inbox(session_id(session), query, reply));
-                // Where the next page begins is a number of the store's own.
+                // The start of the next page is a number specific to the store.
                 text(&page.map(|page| (self.places_of(page.rows), page.next.is_some())))
             }
             Operation::ReadDue(session, shards, before_ms, after, limit) => {
@@ -94,7 +93,7 @@ impl Side {
                     wait_for(|reply| store.prune_executions(session, shard, key, execution, rows, reply));
                 format!("pruned {swept:?}")
             }
-            // All of it: which rows are swept first is the store's choice.
+            // Sweeps everything, since the store chooses which rows are swept first.
             Operation::Sweep => text(&subject.sweep_some(100_000)),
             Operation::SweepExecutions(keep_ms) => {
                 format!("executions {}", text(&subject.sweep_executions(100_000, keep_ms)))
@@ -129,7 +128,7 @@ impl Side {
             }
             Operation::Directory => text(&subject.directory()),
             Operation::TakeTasks(holder, served, lease_ms) => {
-                // All that there are: which come first is the store's choice.
+                // Takes all of them, since the store chooses which come first.
                 let mut taken = subject.take(session_id(holder), &served, 10_000, lease_ms);
                 taken.sort_by_key(|task| task.id);
                 format!("took {taken:?}")
@@ -161,7 +160,7 @@ impl Side {
                 let after = patience_ms.is_multiple_of(3).then_some(patience_ms);
                 match subject.put(NewRequest { instance, key: None, patience_ms, after, body }) {
                     RequestOutcome::Written(number) => {
-                        assert!(self.requests.last().is_none_or(|last| *last < number), "numbers count up");
+                        assert!(self.requests.last().is_none_or(|last| *last < number), "numbers ascend");
                         self.requests.push(number);
                         "requested".to_owned()
                     }
@@ -179,7 +178,7 @@ impl Side {
             Operation::WithdrawRequest(place) => {
                 format!("withdrew {}", subject.withdraw(self.requests[place]))
             }
-            other => unreachable!("{other:?} is another kind"),
+            other => unreachable!("{other:?} is handled elsewhere"),
         }
     }
 
@@ -192,7 +191,7 @@ impl Side {
         }
     }
 
-    /// The member with this store's numbers.
+    /// The member with the numbers of this store.
     fn member(&self, member: Member) -> Commit {
         let Member { mut commit, consumed, seen, replies } = member;
         commit.consumed = consumed.iter().map(|place| self.messages[*place]).collect();
@@ -231,21 +230,21 @@ impl Side {
         words.join("; ")
     }
 
-    /// The place of a message that was just sent.
+    /// The position of a message that was just sent.
     fn place_of(&mut self, number: Option<InboxNumber>) -> Option<MessagePlace> {
         let number = number?;
-        assert!(self.messages.last().is_none_or(|last| *last < number), "numbers count up");
+        assert!(self.messages.last().is_none_or(|last| *last < number), "numbers ascend");
         self.places.insert(number, self.messages.len());
         self.messages.push(number);
         Some(self.messages.len() - 1)
     }
 
-    /// The place of the message that a task's end has sent, whose number nobody was told.
+    /// The position of the message that the end of a task has sent. The store does not return its number.
     fn place_of_result(&mut self, row: &InstanceRow) -> Option<MessagePlace> {
         let inbox = self.subject.load(row, 0)?.inbox;
         let new: Vec<InboxNumber> =
             inbox.iter().map(|row| row.number).filter(|number| !self.places.contains_key(number)).collect();
-        assert!(new.len() <= 1, "one message for one task");
+        assert!(new.len() <= 1, "one message per task");
         self.place_of(new.first().copied())
     }
 
@@ -254,10 +253,10 @@ impl Side {
         rows.into_iter().map(place).collect()
     }
 
-    /// Requests, with their places for numbers.
+    /// Requests with positions for numbers.
     fn requests_of(&self, requests: Vec<RequestRow>) -> Vec<RequestRow> {
         let place =
-            |number: RequestNumber| self.requests.binary_search(&number).expect("somebody was told of it");
+            |number: RequestNumber| self.requests.binary_search(&number).expect("its number was returned");
         let with_place = |request: RequestRow| RequestRow {
             number: u64::try_from(place(request.number)).expect("a usize fits"),
             ..request
@@ -271,7 +270,7 @@ fn new_session(session: SessionPlace, role: SessionRole, lease_ms: u64) -> NewSe
     NewSession { id, role, node: id, lease_ms, info: [].into() }
 }
 
-/// Who uses a store is told in words of the store's own.
+/// The description of the current user depends on the store.
 fn in_use<T: Debug>(answer: Result<T, StoreError>) -> String {
     match answer {
         Err(StoreError::InUse(_)) => "in use".to_owned(),

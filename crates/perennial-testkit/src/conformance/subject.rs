@@ -15,33 +15,33 @@ use perennial_core::{SHARDS, ShardId};
 
 use super::test_clock::TestClock;
 
-/// How long an answer may take before the test gives up.
+/// The maximum time to wait for an answer.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// Makes an empty store that goes by the clock it is given.
+/// Creates an empty store that uses the given clock.
 pub type Make<'a> = &'a dyn Fn(TestClock) -> Candidate;
 
-/// A store to be tested, with what must live as long as it does, such as a temporary directory.
+/// A store to be tested, with things that must live as long, such as a temporary directory.
 pub struct Candidate {
-    // In this order: the store is closed before what it lives in is deleted.
+    // In this order: the store is closed before its directory is deleted.
     store: Box<dyn Store>,
     _kept: Box<dyn Any + Send + Sync>,
 }
 
 impl Candidate {
-    /// A store that needs nothing else.
+    /// A store without dependencies.
     pub fn new(store: impl Store) -> Candidate {
         Candidate::keeping(store, ())
     }
 
-    /// A store that needs something else for as long as it lives.
+    /// A store that needs `kept` for as long as it lives.
     pub fn keeping(store: impl Store, kept: impl Any + Send + Sync) -> Candidate {
         Candidate { store: Box::new(store), _kept: Box::new(kept) }
     }
 }
 
-/// A store under test and its clock, with calls that wait for their answers. Calls whose answer cannot be an error in a
-/// sane test panic if it is.
+/// A store under test and its clock, with calls that wait for their answers. Where a correct test never gets
+/// an error, the call panics on one.
 pub struct Subject {
     candidate: Candidate,
     /// The store's clock.
@@ -49,28 +49,28 @@ pub struct Subject {
     owned: Mutex<Owned>,
 }
 
-/// The epochs at which sessions own their shards, as claims told. What is taken away stays here: a session that lost
-/// its shards still believes that it owns them.
+/// The epochs at which sessions own their shards, as claims returned them. Lost shards stay here: a session
+/// that lost its shards still believes that it owns them.
 type Owned = BTreeMap<SessionId, BTreeMap<ShardId, u64>>;
 
 impl Subject {
-    /// An empty store.
+    /// Creates an empty store.
     pub fn new(make: Make<'_>) -> Subject {
         let clock = TestClock::new();
         Subject { candidate: make(clock.clone()), clock, owned: Mutex::default() }
     }
 
-    /// A store that is there already, and needs no clock.
+    /// Wraps an existing store, which needs no clock.
     pub fn over(store: impl Store) -> Subject {
         Subject { candidate: Candidate::new(store), clock: TestClock::new(), owned: Mutex::default() }
     }
 
-    /// The store itself.
+    /// The underlying store.
     pub fn store(&self) -> &dyn Store {
         &*self.candidate.store
     }
 
-    /// Opens a lane's session under a new id.
+    /// Opens a lane's session with a new id.
     pub fn open_session(&self, lease_ms: u64) -> SessionId {
         let new = new_session(SessionRole::Lane, lease_ms);
         let id = new.id;
@@ -93,14 +93,14 @@ impl Subject {
         wait_for(|reply| self.store().end_session(session, reply))
     }
 
-    /// Claims shards and gives their rows.
+    /// Claims shards and returns their rows.
     pub fn claim_rows(&self, session: SessionId, target: usize) -> Result<Vec<OwnedShard>, StoreError> {
         let rows = wait_for(|reply| self.store().claim_shards(session, target, reply))?;
         self.learn(session, &rows);
         Ok(rows)
     }
 
-    /// Claims shards and gives all that the session owns then.
+    /// Claims shards and returns all shards that the session then owns.
     pub fn claim(&self, session: SessionId, target: usize) -> Result<Vec<ShardId>, StoreError> {
         Ok(self.claim_rows(session, target)?.into_iter().map(|row| row.shard).collect())
     }
@@ -114,7 +114,7 @@ impl Subject {
         Ok(())
     }
 
-    /// Puts a new session in the place of an old one.
+    /// Replaces an old session with a new one.
     pub fn replace(&self, old: SessionId, new: NewSession) -> Result<Replaced, StoreError> {
         let id = new.id;
         let replaced = wait_for(|reply| self.store().replace_session(old, new, reply))?;
@@ -122,7 +122,7 @@ impl Subject {
         Ok(replaced)
     }
 
-    /// Notes something about shards.
+    /// Writes a note about shards.
     pub fn note(
         &self,
         session: SessionId,
@@ -137,7 +137,7 @@ impl Subject {
         wait_for(|reply| self.store().directory(reply)).expect("the directory")
     }
 
-    /// A session that owns every shard for a minute.
+    /// Opens a session that owns every shard for a minute.
     pub fn own_all(&self) -> SessionId {
         let session = self.open_session(60_000);
         assert_eq!(self.claim(session, SHARDS).expect("the claim is answered").len(), SHARDS);
@@ -149,12 +149,12 @@ impl Subject {
         self.lock().get(&session).map(|owned| owned.keys().copied().collect()).unwrap_or_default()
     }
 
-    /// The epoch at which a session was given a shard last; 0 if it never was.
+    /// The epoch at which a session was last given a shard; 0 if it never was.
     pub fn epoch(&self, session: SessionId, shard: ShardId) -> u64 {
         self.lock().get(&session).and_then(|owned| owned.get(&shard).copied()).unwrap_or(0)
     }
 
-    /// The members with the epochs at which the session was given their shards, where they name none.
+    /// Sets the epochs at which the session was given the shards, in members that name none.
     pub fn with_epochs(&self, session: SessionId, batch: impl IntoIterator<Item = Commit>) -> Arc<[Commit]> {
         let with_epoch = |mut member: Commit| {
             if member.epoch == 0 {
@@ -175,12 +175,12 @@ impl Subject {
         wait_for(|reply| self.store().commit(session, batch, reply))
     }
 
-    /// Commits a batch that is answered.
+    /// Commits a batch, and panics on an error.
     pub fn commit(&self, session: SessionId, batch: impl IntoIterator<Item = Commit>) -> Vec<CommitOutcome> {
         self.try_commit(session, batch).expect("the commit is answered")
     }
 
-    /// Commits one member and gives the numbers of the messages that it sent.
+    /// Commits one member and returns the numbers of the messages that it sent.
     pub fn write(&self, session: SessionId, member: Commit) -> Vec<Option<InboxNumber>> {
         match self.commit(session, [member]).pop() {
             Some(CommitOutcome::Durable { sent }) => sent,
@@ -193,14 +193,14 @@ impl Subject {
         wait_for(|reply| self.store().send(requests, reply))
     }
 
-    /// Sends a message that is answered.
+    /// Sends a message, and panics on an error.
     pub fn send(&self, request: SendRequest) -> SendOutcome {
         let mut outcomes = self.try_send(vec![request]).expect("the send is answered");
         assert_eq!(outcomes.len(), 1);
         outcomes.remove(0)
     }
 
-    /// Sends a message and gives its number.
+    /// Sends a message and returns its number.
     pub fn sent(&self, request: SendRequest) -> InboxNumber {
         match self.send(request) {
             SendOutcome::Sent(number) => number,
@@ -217,32 +217,32 @@ impl Subject {
         wait_for(|reply| self.store().delete(instances, reply)).expect("the deletion is answered")
     }
 
-    /// Sweeps at most so many rows.
+    /// Deletes at most this many obsolete rows.
     pub fn sweep_some(&self, rows: usize) -> Swept {
         wait_for(|reply| self.store().sweep(rows, None, reply)).expect("the sweep")
     }
 
-    /// Sweeps at most so many rows, those of executions too that were continued so long ago.
+    /// Deletes at most this many obsolete rows, including executions that were continued this long ago.
     pub fn sweep_executions(&self, rows: usize, keep_executions_ms: u64) -> Swept {
         wait_for(|reply| self.store().sweep(rows, Some(keep_executions_ms), reply)).expect("the sweep")
     }
 
-    /// Sweeps until nothing is left to sweep.
+    /// Deletes all obsolete rows.
     pub fn sweep(&self) {
         while self.sweep_some(1_000).more {}
     }
 
-    /// A setting.
+    /// Reads a setting.
     pub fn setting(&self, name: &str) -> Option<Arc<[u8]>> {
         wait_for(|reply| self.store().read_setting(name, reply)).expect("the setting, or none")
     }
 
-    /// Writes a setting, or deletes it, whatever it was.
+    /// Writes or deletes a setting, whatever its value.
     pub fn write_setting(&self, name: &str, value: Option<&str>) {
-        assert!(self.replace_setting(name, self.setting(name), value), "nobody else writes");
+        assert!(self.replace_setting(name, self.setting(name), value), "there is no other writer");
     }
 
-    /// Writes a setting, or deletes it, if it still is what was read. Tells whether it was.
+    /// Writes or deletes a setting if it still has the value that was read. Returns whether it had.
     pub fn replace_setting(&self, name: &str, read: Option<Arc<[u8]>>, value: Option<&str>) -> bool {
         let value = value.map(|value| Arc::from(value.as_bytes()));
         wait_for(|reply| self.store().write_setting(name, read, value, reply))
@@ -264,7 +264,7 @@ impl Subject {
     }
 }
 
-/// A session to open, under an id that no other test of this process uses.
+/// A session to open, with an id that is unique in this process.
 pub fn new_session(role: SessionRole, lease_ms: u64) -> NewSession {
     static DRAWN: AtomicU64 = AtomicU64::new(1);
     // Spread over all bits, as random ids are.
@@ -273,10 +273,10 @@ pub fn new_session(role: SessionRole, lease_ms: u64) -> NewSession {
     NewSession { id, role, node: id, lease_ms, info: NodeInfo::default().encode() }
 }
 
-/// A place for an answer, and where it can be waited for.
+/// A callback for an answer, and the channel to receive it from.
 pub fn waiting<T: Send + 'static>() -> (Reply<T>, mpsc::Receiver<Result<T, StoreError>>) {
     let (sender, receiver) = mpsc::channel();
-    // A test that gave up does not want it any more.
+    // A test that timed out has dropped the receiver.
     (Box::new(move |answer| drop(sender.send(answer))), receiver)
 }
 

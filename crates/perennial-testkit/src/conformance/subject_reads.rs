@@ -1,4 +1,4 @@
-//! What tests read from the store under test.
+//! Reads of the store under test.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use super::subject::{Subject, wait_for};
 /// An instance with the bodies of its turns, and all its messages.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Loaded {
-    /// Its row.
+    /// The row of the instance.
     pub row: InstanceRow,
     /// The bytes of its turns.
     pub turns: Vec<Arc<[u8]>>,
@@ -43,7 +43,7 @@ impl Subject {
         self.inbox_page(session, from, &[], PageLimit::rows(limit)).expect("the inbox").rows
     }
 
-    /// A page of what is due in some shards.
+    /// A page of the due instances in some shards.
     pub fn try_due(
         &self,
         session: SessionId,
@@ -55,7 +55,7 @@ impl Subject {
         wait_for(|reply| self.store().read_due(session, shards, before_ms, after, limit, reply))
     }
 
-    /// A page of what is due in all shards that a session was given.
+    /// A page of the due instances in all shards that a session was given.
     pub fn due(
         &self,
         session: SessionId,
@@ -64,10 +64,10 @@ impl Subject {
         limit: usize,
     ) -> Vec<DueInstance> {
         let shards = self.shards_of(session);
-        self.try_due(session, shards, before_ms, after, limit).expect("what is due")
+        self.try_due(session, shards, before_ms, after, limit).expect("a page of due instances")
     }
 
-    /// A page of what is owed in some shards.
+    /// A page of the owed instances in some shards.
     pub fn try_owed(
         &self,
         session: SessionId,
@@ -78,17 +78,17 @@ impl Subject {
         wait_for(|reply| self.store().read_owed(session, shards, after, limit, reply))
     }
 
-    /// A page of what is owed in all shards that a session was given.
+    /// A page of the owed instances in all shards that a session was given.
     pub fn owed(
         &self,
         session: SessionId,
         after: Option<InstanceKey>,
         limit: usize,
     ) -> Vec<(InstanceKey, ShardId)> {
-        self.try_owed(session, self.shards_of(session), after, limit).expect("what is owed")
+        self.try_owed(session, self.shards_of(session), after, limit).expect("a page of owed instances")
     }
 
-    /// A page of what is blocked in some shards.
+    /// A page of the blocked instances in some shards.
     pub fn try_blocked(
         &self,
         session: SessionId,
@@ -99,22 +99,22 @@ impl Subject {
         wait_for(|reply| self.store().read_blocked(session, shards, after, limit, reply))
     }
 
-    /// A page of what is blocked in all shards that a session was given.
+    /// A page of the blocked instances in all shards that a session was given.
     pub fn blocked(
         &self,
         session: SessionId,
         after: Option<InstanceKey>,
         limit: usize,
     ) -> Vec<(InstanceKey, ShardId)> {
-        self.try_blocked(session, self.shards_of(session), after, limit).expect("what is blocked")
+        self.try_blocked(session, self.shards_of(session), after, limit).expect("a page of blocked instances")
     }
 
-    /// The row of an id.
+    /// The row with an id.
     pub fn find(&self, id: &str) -> Option<InstanceRow> {
         wait_for(|reply| self.store().find(id, reply)).expect("the row")
     }
 
-    /// An instance as the store gives it.
+    /// An instance as the store returns it.
     pub fn load_page(&self, row: &InstanceRow, after_turn: u64, inbox: PageLimit) -> Option<LoadedInstance> {
         wait_for(|reply| self.store().load(row.shard, row.key, after_turn, inbox, reply))
             .expect("the instance")
@@ -128,7 +128,7 @@ impl Subject {
         Some(Loaded { row, turns: bodies(turns), inbox: inbox.rows, tasks })
     }
 
-    /// Turns of one execution as the store gives them.
+    /// Turns of one execution as the store returns them.
     pub fn turn_rows(
         &self,
         row: &InstanceRow,
@@ -150,7 +150,7 @@ impl Subject {
         wait_for(|reply| self.store().list(filter.clone(), after, limit, reply)).expect("the page")
     }
 
-    /// How many rows a list has.
+    /// The number of rows of a list.
     pub fn count(&self, filter: &Criteria, at_most: u64) -> Count {
         wait_for(|reply| self.store().count(filter.clone(), at_most, reply)).expect("the count")
     }
@@ -160,7 +160,7 @@ impl Subject {
         wait_for(|reply| self.store().list_tasks(after, limit, reply)).expect("the tasks")
     }
 
-    /// Who owns a shard.
+    /// The owner of a shard.
     pub fn shard_owner(&self, shard: ShardId) -> ShardOwner {
         wait_for(|reply| self.store().shard_owner(shard, reply)).expect("the owner")
     }
@@ -192,7 +192,7 @@ impl Subject {
         self.report_tasks(holder, tasks.into_iter().map(report).collect(), lease_ms)
     }
 
-    /// Renews the leases of tasks, with all that there is to say about them.
+    /// Renews the leases of tasks, with heartbeats.
     pub fn report_tasks(
         &self,
         holder: SessionId,
@@ -226,7 +226,7 @@ impl Subject {
         self.put(NewRequest { instance, key: None, patience_ms, after: None, body })
     }
 
-    /// Writes a request to an instance that exists, and gives the request's number.
+    /// Writes a request to an existing instance, and returns its number.
     pub fn requested(&self, id: &str, patience_ms: u64, body: &str) -> RequestNumber {
         match self.request(id, patience_ms, body) {
             RequestOutcome::Written(number) => number,
@@ -256,7 +256,7 @@ impl Subject {
         wait_for(|reply| self.store().read_reply(number, reply)).expect("the reply, or none")
     }
 
-    /// Takes a request back.
+    /// Withdraws a request.
     pub fn withdraw(&self, number: RequestNumber) -> bool {
         wait_for(|reply| self.store().withdraw_request(number, reply)).expect("the withdrawal")
     }

@@ -1,4 +1,4 @@
-//! S6, S7: rows that nobody needs any more are deleted in bounded steps.
+//! S6, S7: obsolete rows are deleted in bounded steps.
 
 use std::sync::Arc;
 
@@ -11,13 +11,13 @@ use super::instances::{Build, bytes, member, message, outgoing, row, start, stat
 use super::subject::{Make, Subject, wait_for};
 use super::tasks::with_one;
 
-/// Sweeps in steps of so many rows; gives how many rows each step deleted.
+/// Sweeps in steps of this many rows, and returns the number of rows that each step deleted.
 fn steps(subject: &Subject, rows: usize) -> Vec<u64> {
     let mut steps = Vec::new();
     loop {
         let swept = subject.sweep_some(rows);
         assert!(swept.rows <= rows as u64, "{swept:?} of at most {rows}");
-        assert!(swept.rows > 0 || !swept.more, "each step deletes something if there is something");
+        assert!(swept.rows > 0 || !swept.more, "each step deletes a row if there is one");
         if swept.rows > 0 {
             steps.push(swept.rows);
         }
@@ -45,7 +45,7 @@ pub fn s6_sweeping_is_bounded(make: Make<'_>) {
     assert_eq!(left, [later]);
 }
 
-/// An instance that has ended with so many turns, in two executions.
+/// An instance that has ended with this many turns, in two executions.
 fn large(subject: &Subject, session: SessionId, row: &InstanceRow, turns: u64) {
     subject.write(session, start(row).putting([task(row, 2)]));
     let next = RowChange { execution: Some(2), ..RowChange::default() };
@@ -62,7 +62,7 @@ fn large(subject: &Subject, session: SessionId, row: &InstanceRow, turns: u64) {
     subject.write(session, member(row).changing(RowChange { execution: next.execution, ..ended }));
 }
 
-pub fn s7_a_large_instance_is_gone_at_once_and_swept_in_steps(make: Make<'_>) {
+pub fn s7_a_large_instance_is_deleted_at_once_and_swept_in_steps(make: Make<'_>) {
     const TURNS: u64 = 5_000;
     let subject = Subject::new(make);
     let session = subject.own_all();
@@ -70,7 +70,7 @@ pub fn s7_a_large_instance_is_gone_at_once_and_swept_in_steps(make: Make<'_>) {
     large(&subject, session, &a, TURNS);
     subject.write(session, start(&b));
     assert_eq!(subject.delete([&a]), [DeleteOutcome::Deleted]);
-    // Nobody who looks sees anything of it.
+    // No read returns any part of it.
     let gone = |what: &str| {
         assert_eq!((subject.find("a").map(|row| row.key), subject.load(&a, 0)), (None, None), "{what}");
         for execution in 1..=2 {
@@ -83,7 +83,7 @@ pub fn s7_a_large_instance_is_gone_at_once_and_swept_in_steps(make: Make<'_>) {
     let stats = subject.stats();
     assert_eq!((stats.inbox.rows, stats.tasks_queued.rows, stats.requests.rows), (0, 0, 0));
     assert_eq!(subject.list(&Criteria::default(), None, 10).rows, std::slice::from_ref(&b));
-    // Nothing is added to what is left of it.
+    // Nothing is added to its remains.
     for (late, conflict) in [
         (member(&a).turn_of(2, TURNS - TURNS / 2 + 1, "late"), Conflict::MissingTurn),
         (member(&a).turn_of(2, 2, "y"), Conflict::MissingTurn),
@@ -141,7 +141,7 @@ fn turns_of(subject: &Subject, row: &InstanceRow) -> [usize; 4] {
     [1, 2, 3, 4].map(|execution| subject.turn_rows(row, execution, 0, PageLimit::rows(10)).len())
 }
 
-pub fn s7_pruning_executions_never_touches_the_current_one(make: Make<'_>) {
+pub fn s7_pruning_executions_never_deletes_the_current_one(make: Make<'_>) {
     let subject = Subject::new(make);
     let session = subject.own_all();
     let (a, b) = (row(1, "a"), row(2, "b"));
@@ -155,14 +155,14 @@ pub fn s7_pruning_executions_never_touches_the_current_one(make: Make<'_>) {
     assert_eq!(turns_of(&subject, &a), [0, 0, 0, 3]);
     assert_eq!(prune(&subject, session, &a, u64::MAX, 100), Ok(Swept::default()));
     assert_eq!((turns_of(&subject, &a), turns_of(&subject, &b)), ([0, 0, 0, 3], [3; 4]));
-    // It goes on.
+    // The instance continues.
     subject.write(session, member(&a).turn_of(4, 4, "went on"));
     assert_eq!(subject.load(&a, 0).unwrap().turns.len(), 4);
     let nobody = row(9, "nobody");
     assert_eq!(prune(&subject, session, &nobody, 9, 100), Ok(Swept::default()));
 }
 
-pub fn s7_pruning_executions_is_bounded_and_begins_with_the_oldest(make: Make<'_>) {
+pub fn s7_pruning_executions_is_bounded_and_starts_with_the_oldest(make: Make<'_>) {
     let subject = Subject::new(make);
     let session = subject.own_all();
     let a = row(1, "a");
@@ -211,12 +211,12 @@ fn continued_every_ten_seconds(subject: &Subject, session: SessionId, row: &Inst
     }
 }
 
-pub fn s7_executions_are_swept_by_the_stores_clock_only_if_asked(make: Make<'_>) {
+pub fn s7_executions_are_swept_by_the_stores_clock_only_on_request(make: Make<'_>) {
     let subject = Subject::new(make);
     let session = subject.own_all();
     let (a, b) = (row(1, "a"), row(2, "b"));
     continued_every_ten_seconds(&subject, session, &a);
-    assert_eq!(subject.sweep_some(100), Swept::default(), "nobody asked for it");
+    assert_eq!(subject.sweep_some(100), Swept::default(), "no age was given");
     assert_eq!(subject.sweep_executions(100, 20_001), Swept::default(), "none is old enough");
     // The first was continued 20 s ago, the second 10 s ago, the third just now.
     assert_eq!(subject.sweep_executions(100, 20_000), Swept { rows: 3, more: false });
@@ -242,11 +242,11 @@ pub fn s7_executions_that_were_continued_long_ago_are_swept_in_steps(make: Make<
     assert_eq!(turns_of(&subject, &a), [0, 2, 3, 3], "the oldest come first");
     assert_eq!(subject.sweep_executions(2, 5_000), Swept { rows: 2, more: false });
     assert_eq!(turns_of(&subject, &a), [0, 0, 3, 3]);
-    // What is pruned by number leaves nothing to be swept by age.
+    // Executions that were pruned by number are not swept by age again.
     assert_eq!(prune(&subject, session, &a, 4, 100), Ok(Swept { rows: 3, more: false }));
     subject.clock.advance(100_000);
     assert_eq!(subject.sweep_executions(100, 5_000), Swept::default());
-    // A deleted instance leaves nothing behind.
+    // A deleted instance leaves no rows.
     subject.write(
         session,
         member(&a).changing(RowChange { ended_ms: Some(Some(5)), ..status(Status::Completed) }),

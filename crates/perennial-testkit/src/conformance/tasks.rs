@@ -1,4 +1,4 @@
-//! S5: tasks, as their owner's commits write and cancel them.
+//! S5: tasks as commits of the owner write and cancel them.
 
 use perennial_core::store::{
     InstanceRow, RowChange, Served, SessionId, TaskId, TaskRenewal, TaskRow, TaskState,
@@ -8,13 +8,12 @@ use perennial_core::{ActivityError, EventId, PastAttempt, Payload, Trail};
 use super::instances::{Build, bytes, member, row, start, task};
 use super::subject::{Make, Subject};
 
-/// What a node can run.
 pub(super) fn served(names: &[&str], tags: &[&str]) -> Served {
     let set = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect();
     Served { names: set(names), tags: set(tags), ..Served::default() }
 }
 
-/// A store with `a` under way, and the session that owns it.
+/// A store with a running instance `a`, and the session that owns it.
 pub(super) fn with_one(make: Make<'_>) -> (Subject, SessionId, InstanceRow) {
     let subject = Subject::new(make);
     let session = subject.own_all();
@@ -28,18 +27,17 @@ pub(super) fn tasks(subject: &Subject, row: &InstanceRow) -> Vec<TaskRow> {
     subject.load(row, 0).expect("the instance").tasks
 }
 
-/// A task that somebody runs.
 pub(super) fn leased(row: &InstanceRow, event: u64, holder: SessionId) -> TaskRow {
     let state = TaskState::Leased { holder, cancelled: false };
     TaskRow { state, due_ms: Some(1_700_000_060_000), ..task(row, event) }
 }
 
 fn cancelled(task: TaskRow) -> TaskRow {
-    let TaskState::Leased { holder, .. } = task.state else { panic!("nobody runs {task:?}") };
+    let TaskState::Leased { holder, .. } = task.state else { panic!("{task:?} is not leased") };
     TaskRow { state: TaskState::Leased { holder, cancelled: true }, ..task }
 }
 
-pub fn s5_a_task_that_waits_forever_is_written(make: Make<'_>) {
+pub fn s5_a_task_that_waits_forever_is_stored(make: Make<'_>) {
     let (subject, session, a) = with_one(make);
     let forever = TaskRow { state: TaskState::Waiting, due_ms: Some(u64::MAX), ..task(&a, 2) };
     subject.write(session, member(&a).putting([forever]));
@@ -47,7 +45,7 @@ pub fn s5_a_task_that_waits_forever_is_written(make: Make<'_>) {
     assert!(due_ms >= Some(1 << 62), "{due_ms:?}");
 }
 
-pub fn g51_tasks_are_taken_by_how_their_names_begin(make: Make<'_>) {
+pub fn g51_tasks_are_taken_by_prefixes_of_their_names(make: Make<'_>) {
     let (subject, session, a) = with_one(make);
     let names = ["http.get", "http.post", "httq", "HTTP.get", "http.é", "mail", "http"];
     let named = |(name, event): (&str, u64)| TaskRow { name: name.to_owned(), ..task(&a, event) };
@@ -101,7 +99,7 @@ pub fn s5_every_column_of_a_task_is_kept(make: Make<'_>) {
     assert_eq!(tasks(&subject, &a), rows);
 }
 
-pub fn s5_a_task_is_put_over_an_older_one(make: Make<'_>) {
+pub fn s5_a_task_replaces_an_older_one(make: Make<'_>) {
     let (subject, session, a) = with_one(make);
     let first = TaskRow { details: Some(Payload::null()), tag: Some("gpu".to_owned()), ..task(&a, 2) };
     subject.write(session, member(&a).putting([first, task(&a, 3)]));
@@ -116,7 +114,7 @@ pub fn s5_a_task_is_put_over_an_older_one(make: Make<'_>) {
     };
     subject.write(session, member(&a).putting([retry.clone()]));
     assert_eq!(tasks(&subject, &a), [retry.clone(), task(&a, 3)], "nothing of the older one is left");
-    // Also over one that somebody runs, who then holds nothing any more.
+    // The same holds for a leased task, whose holder then loses it.
     let other = subject.open_session(60_000);
     assert_eq!(subject.take(other, &served(&["charge"], &[]), 10, 5_000).len(), 1);
     let again = TaskRow { attempt: 2, ..task(&a, 3) };
@@ -136,7 +134,7 @@ pub fn s5_changes_of_a_members_tasks_are_made_in_order(make: Make<'_>) {
     assert_eq!(tasks(&subject, &a), [task(&a, 3)]);
 }
 
-pub fn s5_a_task_that_nobody_runs_goes_when_it_is_cancelled(make: Make<'_>) {
+pub fn s5_a_task_that_is_not_leased_is_deleted_when_cancelled(make: Make<'_>) {
     let (subject, session, a) = with_one(make);
     let waiting = TaskRow { state: TaskState::Waiting, due_ms: Some(9_000), ..task(&a, 3) };
     subject.write(session, member(&a).putting([task(&a, 2), waiting.clone(), task(&a, 4)]));
@@ -147,7 +145,7 @@ pub fn s5_a_task_that_nobody_runs_goes_when_it_is_cancelled(make: Make<'_>) {
     assert_eq!(taken.iter().map(|task| task.id).collect::<Vec<_>>(), [task(&a, 4).id]);
 }
 
-pub fn s5_a_task_that_another_runs_is_marked_when_it_is_cancelled(make: Make<'_>) {
+pub fn s5_a_task_that_another_node_runs_is_marked_when_cancelled(make: Make<'_>) {
     let (subject, session, a) = with_one(make);
     let other = subject.open_session(60_000);
     subject.write(session, member(&a).putting([task(&a, 2), task(&a, 3)]));
@@ -157,16 +155,16 @@ pub fn s5_a_task_that_another_runs_is_marked_when_it_is_cancelled(make: Make<'_>
     assert_eq!(tasks(&subject, &a), [cancelled(taken[0].clone()), taken[1].clone()]);
     let renewals = subject.renew_tasks(other, vec![(gone, None), (kept, None)], 5_000);
     assert_eq!(renewals, [TaskRenewal::Cancelled, TaskRenewal::Kept]);
-    // Once more changes nothing, and it is no one's to take.
+    // Cancelling again changes nothing, and no session can take it.
     subject.write(session, member(&a).cancelling([gone]));
     assert_eq!(subject.renew_tasks(other, vec![(gone, None)], 5_000), [TaskRenewal::Cancelled]);
     assert_eq!(subject.take(session, &served(&["charge"], &[]), 10, 5_000), []);
-    // Who ran it to its end lets it go.
+    // The holder that finishes it removes it.
     assert!(subject.finish(other, gone, 1, "too late"));
     assert_eq!(tasks(&subject, &a).len(), 1);
 }
 
-pub fn s5_a_task_that_its_owner_runs_goes_when_it_is_cancelled(make: Make<'_>) {
+pub fn s5_a_task_that_its_owner_runs_is_deleted_when_cancelled(make: Make<'_>) {
     let (subject, session, a) = with_one(make);
     let endless = TaskRow { due_ms: None, ..leased(&a, 3, session) };
     subject.write(session, member(&a).putting([endless]));
@@ -175,7 +173,7 @@ pub fn s5_a_task_that_its_owner_runs_goes_when_it_is_cancelled(make: Make<'_>) {
     assert_eq!(subject.renew_tasks(session, vec![(task(&a, 3).id, None)], 5_000), [TaskRenewal::Gone]);
 }
 
-pub fn s5_loading_gives_the_tasks_of_the_current_execution_by_event(make: Make<'_>) {
+pub fn s5_loading_returns_the_tasks_of_the_current_execution_by_event(make: Make<'_>) {
     let (subject, session, a) = with_one(make);
     let b = row(2, "b");
     subject.write(session, start(&b).putting([task(&b, 5)]));

@@ -3,12 +3,12 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A clock that stands still until it is told to go on.
+/// A clock that moves only when it is advanced.
 #[derive(Clone, Debug)]
 pub struct TestClock(Arc<AtomicU64>);
 
 impl TestClock {
-    /// A clock that stands at some time in 2023.
+    /// Creates a clock at some time in 2023.
     pub fn new() -> TestClock {
         TestClock(Arc::new(AtomicU64::new(1_700_000_000_000)))
     }
@@ -18,7 +18,7 @@ impl TestClock {
         self.0.load(Ordering::SeqCst)
     }
 
-    /// Goes on by so many milliseconds.
+    /// Advances the clock by this many milliseconds.
     pub fn advance(&self, ms: u64) {
         self.0.fetch_add(ms, Ordering::SeqCst);
     }

@@ -23,7 +23,7 @@ pub fn g13_a_timer_that_fires_over_an_earlier_message_conflicts(make: Make<'_>) 
     subject.sent(message("b", None, "another instance's"));
     let number = subject.sent(message("a", None, "event"));
     let fire = |fired_ms| member(&a).turn(2, "fired").changing(status(Status::Failed)).firing(fired_ms);
-    // Due at the moment at which the message arrived, or before: the timer is first.
+    // Due when the message arrived, or before: the timer comes first.
     let before = subject.load(&a, 0);
     for fired_ms in [arrived_ms + 1, arrived_ms + 1_000, u64::MAX] {
         assert_eq!(subject.commit(session, [fire(fired_ms)]), [earlier()], "due at {fired_ms}");
@@ -37,7 +37,7 @@ pub fn g13_a_timer_that_fires_over_an_earlier_message_conflicts(make: Make<'_>) 
     for (turn, fired_ms) in [(3, 0), (4, arrived_ms), (5, arrived_ms + 10)] {
         assert_eq!(subject.commit(session, [member(&a).turn(turn, "fired").firing(fired_ms)]), [durable()]);
     }
-    // Without a turn, too.
+    // The same holds without a turn.
     assert_eq!(subject.commit(session, [member(&a).firing(arrived_ms + 11)]), [earlier()]);
 }
 
@@ -56,13 +56,13 @@ pub fn g13_results_and_messages_of_members_count_as_earlier_too(make: Make<'_>) 
     let outcomes = subject.commit(session, batch);
     assert!(matches!(&outcomes[0], CommitOutcome::Durable { sent } if sent[0].is_some()));
     assert_eq!(outcomes[1..], [earlier(), CommitOutcome::Conflict(Conflict::OtherTurn)]);
-    // What the member itself sends comes after it.
+    // Messages that the member itself sends come after it.
     let number = subject.inbox(session, 0, 10)[0].number;
     let last = fire(4).consuming([number]).sending([outgoing(&a, None, "y")]);
     assert!(matches!(&subject.commit(session, [last])[0], CommitOutcome::Durable { .. }));
 }
 
-pub fn g13_a_parked_start_is_no_earlier_message(make: Make<'_>) {
+pub fn g13_a_parked_start_is_not_an_earlier_message(make: Make<'_>) {
     let subject = Subject::new(make);
     let session = subject.own_all();
     let now_ms = subject.clock.now_ms();
@@ -77,16 +77,16 @@ pub fn g13_a_parked_start_is_no_earlier_message(make: Make<'_>) {
     assert_eq!(subject.commit(session, [member(&child).firing(now_ms + 1_000)]), [earlier()]);
 }
 
-pub fn g13_the_same_turn_again_is_durable_whatever_has_arrived(make: Make<'_>) {
+pub fn g13_a_repeated_turn_is_durable_whatever_has_arrived(make: Make<'_>) {
     let (subject, session, a) = with_one(make);
     let now_ms = subject.clock.now_ms();
     let fired = member(&a).turn(2, "fired").firing(now_ms + 1_000);
     subject.write(session, fired.clone());
-    // Its answer was lost; meanwhile a message came.
+    // The answer was lost, and a message arrived meanwhile.
     subject.sent(message("a", None, "event"));
     assert_eq!(subject.commit(session, [fired]), [durable()]);
     assert_eq!(subject.turns(&a, 1, 0, 10), [bytes("started"), bytes("fired")]);
-    // What else contradicts what is stored is said first.
+    // Other conflicts with the stored state are reported first.
     let other = member(&a).turn(2, "otherwise").firing(now_ms + 1_000);
     assert_eq!(subject.commit(session, [other]), [CommitOutcome::Conflict(Conflict::OtherTurn)]);
     let early = member(&a).turn(4, "early").firing(now_ms + 1_000);

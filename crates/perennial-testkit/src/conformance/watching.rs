@@ -1,4 +1,4 @@
-//! S8: hints that something may have changed, and where.
+//! S8: hints about possible changes, with their shards.
 
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
@@ -12,14 +12,14 @@ use super::instances::{Build, member, message, outgoing, row, start, start_reque
 use super::subject::{Make, Subject, new_session};
 use super::tasks::{served, with_one};
 
-/// Hints of a store, as a channel.
+/// The hints of a store as a channel.
 fn hints(subject: &Subject) -> mpsc::Receiver<Changes> {
     let (sender, hints) = mpsc::channel();
     subject.store().watch(Arc::new(move |changes| sender.send(*changes).unwrap_or_default()));
     hints
 }
 
-/// Waits until hints have named the shard of an instance for a kind.
+/// Waits until a hint of a kind names the shard of an instance.
 fn hinted(hints: &mpsc::Receiver<Changes>, row: &InstanceRow, kind: fn(&Changes) -> &ShardSet, what: &str) {
     loop {
         match hints.recv_timeout(Duration::from_secs(60)) {
@@ -34,12 +34,12 @@ pub fn s8_a_message_gives_a_hint(make: Make<'_>) {
     let (subject, _, a) = with_one(make);
     let (one, other) = (hints(&subject), hints(&subject));
     for _ in 0..3 {
-        // What was hinted before does not count.
+        // Earlier hints do not count.
         while one.try_recv().is_ok() {}
         while other.try_recv().is_ok() {}
         subject.sent(message("a", None, "hello"));
         for hints in [&one, &other] {
-            hinted(hints, &a, |changes| &changes.inbox, "a message, to everybody who watches,");
+            hinted(hints, &a, |changes| &changes.inbox, "a message, for every watcher,");
         }
     }
 }
@@ -82,7 +82,7 @@ pub fn s8_endings_and_published_values_give_a_hint(make: Make<'_>) {
     hinted(&hints, &a, |changes| &changes.endings, "an ending");
 }
 
-pub fn s8_a_commit_tells_the_owners_of_other_shards(make: Make<'_>) {
+pub fn s8_a_commit_gives_a_hint_to_the_owners_of_other_shards(make: Make<'_>) {
     let subject = Subject::new(make);
     let one = subject.open_session(60_000);
     let mine = subject.claim(one, SHARDS / 2).unwrap();

@@ -1,4 +1,4 @@
-//! What a test environment was told before it began.
+//! Settings of a test environment, fixed before its first start.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -9,15 +9,14 @@ use perennial::ActivityHandler;
 use super::mocks::Planned;
 use super::script::Scripted;
 
-/// What a test environment was told before it began.
 #[derive(Clone)]
 pub(super) struct Config {
     pub(super) mocked: BTreeMap<String, Arc<dyn ActivityHandler>>,
     pub(super) takes: BTreeMap<String, Duration>,
     pub(super) script: Vec<Scripted>,
-    /// What the first attempts of activities come to instead of running, in order, with how many there are of each.
+    /// Planned outcomes of the first attempts of activities, in order, each with its number of attempts.
     pub(super) planned: BTreeMap<String, Vec<(u64, Planned)>>,
-    /// Real activities that wait by the virtual clock.
+    /// Real activities that run on the virtual clock.
     pub(super) virtual_time: BTreeSet<String>,
     pub(super) real_time_limit: Duration,
     pub(super) turn_limit: u64,

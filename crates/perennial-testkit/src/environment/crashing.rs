@@ -1,4 +1,4 @@
-//! Crash-everywhere: a test again and again, each time with one disaster, and the same outcome each time.
+//! Repeats a test with one fault per run, and compares the outcomes.
 
 use std::any::Any;
 use std::fmt;
@@ -6,63 +6,64 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use super::TestEnvironment;
-use super::trouble::Trouble;
+use super::faults::Faults;
 
-pub use super::trouble::CrashPoint;
+pub use super::faults::CrashPoint;
 
-/// How often a test was repeated.
+/// The runs that [`crash_everywhere`] made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct CrashReport {
-    /// How many commits the test makes. It was repeated with a crash before and after each.
+    /// The number of commits in the test. It was repeated with a crash before and after each.
     pub commits: usize,
-    /// How many attempts of activities it makes. It was repeated with each run twice, and with a crash during each.
+    /// The number of activity attempts in the test. It was repeated with each attempt run twice, and with a
+    /// crash during each.
     pub activities: usize,
-    /// How many runs that were, with the undisturbed one.
+    /// The number of runs, including the one without a fault.
     pub runs: usize,
 }
 
-/// Where a disturbed test came to another outcome.
+/// The runs whose outcome differs from that of the run without a fault.
 #[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct CrashFailure {
-    /// What the undisturbed test came to.
+    /// The outcome of the run without a fault.
     pub expected: String,
-    /// How many runs there were, with the undisturbed one.
+    /// The number of runs, including the one without a fault.
     pub runs: usize,
-    /// What others came to.
+    /// The runs with another outcome.
     pub differences: Vec<CrashDifference>,
 }
 
-/// One disturbed run that came to another outcome.
+/// One run with another outcome.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct CrashDifference {
-    /// Where it was disturbed.
+    /// The fault that was injected.
     pub point: CrashPoint,
-    /// What the commit held, or which activity it was.
+    /// The content of the commit, or the activity.
     pub at: String,
-    /// What the run came to.
+    /// The outcome of this run.
     pub found: String,
 }
 
 impl fmt::Display for CrashFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let count = self.differences.len();
-        let disturbed = self.runs - 1;
-        write!(f, "{count} of {disturbed} disasters changed the outcome\n  undisturbed: {}", self.expected)?;
+        let faults = self.runs - 1;
+        write!(f, "{count} of {faults} faults changed the outcome\n  without a fault: {}", self.expected)?;
         for CrashDifference { point, at, found } in &self.differences {
             write!(f, "\n  {point}: {found}\n    at {at}")?;
         }
         write!(
             f,
-            "\n  what to do: let orchestrations keep nothing but what follows from their input and their context, and let \
-             activities that may run twice be told by `idempotency_key`"
+            "\n  what to do: use only the input and the context in orchestrations, and in activities that may run \
+             twice recognize the repetition by `idempotency_key`"
         )
     }
 }
 
-/// Reads like the message, so that `unwrap` in a test shows it.
+/// The same text as `Display`, so that `unwrap` in a test shows it.
 impl fmt::Debug for CrashFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
@@ -71,13 +72,13 @@ impl fmt::Debug for CrashFailure {
 
 impl std::error::Error for CrashFailure {}
 
-/// Runs a test once; then again with one disaster each: a crash before and after every commit it makes, a crash during
-/// every attempt of an activity, and every attempt run twice. Each run has to come to the same outcome.
+/// Runs a test once without faults, then once for each fault: a crash before and after every commit, a crash
+/// during every attempt of an activity, and every attempt run twice. Every run must have the same outcome.
 ///
-/// A crash drops everything that is in memory, what a commit was to set off with it; a new owner takes over from the
-/// store. The scenario gets a fresh
-/// environment each time, and returns whatever has to be the same: the result, and what side effects amount to. What
-/// activities write to should therefore be made inside of the scenario, too.
+/// A crash drops everything in memory, including effects of a commit that were still to follow it; a new
+/// owner takes over from the store. The scenario gets a new environment in each run and returns the values to
+/// compare: the result, and the sum of the side effects. Create the things that activities write to inside
+/// the scenario, too.
 ///
 /// ```
 /// use perennial::prelude::*;
@@ -105,13 +106,13 @@ impl std::error::Error for CrashFailure {}
 ///
 /// # Panics
 ///
-/// If the undisturbed run does.
+/// If the run without faults panics.
 pub fn crash_everywhere<T: PartialEq + fmt::Debug>(
     scenario: impl Fn(TestEnvironment) -> T,
 ) -> Result<CrashReport, CrashFailure> {
-    let undisturbed = Arc::new(Trouble::default());
-    let expected = scenario(TestEnvironment::with_trouble(Arc::clone(&undisturbed)));
-    let (commits, activities) = (undisturbed.commits(), undisturbed.activities());
+    let without_faults = Arc::new(Faults::default());
+    let expected = scenario(TestEnvironment::with_faults(Arc::clone(&without_faults)));
+    let (commits, activities) = (without_faults.commits(), without_faults.activities());
     let before = (1..).zip(&commits).map(|(number, at)| (CrashPoint::BeforeCommit(number), at));
     let after = (1..).zip(&commits).map(|(number, at)| (CrashPoint::AfterCommit(number), at));
     let twice = (1..).zip(&activities).map(|(number, at)| (CrashPoint::ActivityTwice(number), at));
@@ -119,8 +120,8 @@ pub fn crash_everywhere<T: PartialEq + fmt::Debug>(
     let (mut differences, mut runs) = (Vec::new(), 1);
     for (point, at) in before.chain(after).chain(during).chain(twice) {
         runs += 1;
-        let disturbed = || scenario(TestEnvironment::with_trouble(Arc::new(Trouble::at(point))));
-        let found = match catch_unwind(AssertUnwindSafe(disturbed)) {
+        let with_fault = || scenario(TestEnvironment::with_faults(Arc::new(Faults::at(point))));
+        let found = match catch_unwind(AssertUnwindSafe(with_fault)) {
             Ok(found) if found == expected => continue,
             Ok(found) => format!("{found:?}"),
             Err(panic) => format!("the test panicked: {}", panic_words(&*panic)),

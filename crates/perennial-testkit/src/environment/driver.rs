@@ -1,9 +1,11 @@
-//! The Driver: a real engine over a store in memory, under a clock that moves only when nothing else can.
+//! The driver: the real engine over a store in memory, on a clock that moves only when nothing else can
+//! happen.
 //!
-//! Shards, commits and replay are those of production, driven by a [`ManualNode`] on one thread. Attempts of activities run
-//! on a tokio runtime whose clock is paused: tokio itself moves it to the next timer once every task is idle, and timers of
-//! orchestrations are timers of that clock. So one clock serves both, and time passes in jumps. The code of real activities
-//! runs in real time (see [`real_time`]), and that clock stands still meanwhile.
+//! Shards, commits and replay are the production code, driven by a [`ManualNode`] on one thread. Attempts of
+//! activities run on a tokio runtime whose clock is paused: tokio advances it to the next timer once every
+//! task is idle, and timers of orchestrations are timers of that clock. So one clock serves both, and time
+//! passes in jumps. The code of real activities runs in real time (see [`real_time`]), and the virtual clock
+//! stops meanwhile.
 
 mod attempts;
 mod real_time;
@@ -26,28 +28,27 @@ use tokio::time::Instant;
 use self::attempts::{Begun, Outcome, RunningAttempt};
 use self::real_time::{InFlight, RealAttempt, RealTime};
 use super::config::Config;
+use super::faults::{CrashPoint, Faults};
 use super::halt::Halt;
 use super::script::{Action, Scripted};
-use super::trouble::{CrashPoint, Trouble};
 use crate::ManualNode;
 
-/// 2030-01-01T00:00:00Z: when every test begins.
+/// 2030-01-01T00:00:00Z, the start of every test.
 pub(super) const BEGIN_MS: u64 = 1_893_456_000_000;
 
-/// Longer than any test's timer, and short enough to be added to a time.
+/// Longer than any test's timer, and small enough to be added to a timestamp without overflow.
 const FOR_EVER_MS: u64 = 1 << 50;
 
-/// How often idle activities are polled for what they can do without time passing.
+/// The number of times that idle activities are polled for progress they can make without time passing.
 const STEPS_WITHOUT_TIME: u32 = 64;
 
-/// Until when a drive goes on.
+/// The condition that ends a drive.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Until<'a> {
-    /// The instance has ended.
     Ended(&'a str),
-    /// The request is answered, or the process has died another time.
+    /// The request is answered, or the process has crashed more often than this.
     Answered(RequestId, u64),
-    /// It is this time.
+    /// The virtual clock has reached this time.
     TimeMs(u64),
 }
 
@@ -58,30 +59,28 @@ pub(super) struct Driver {
     origin: Instant,
     registrations: Registrations,
     config: Config,
-    trouble: Arc<Trouble>,
+    faults: Arc<Faults>,
     attempts: BTreeMap<u64, RunningAttempt>,
-    /// How many attempts of an activity have begun, by name.
+    /// The number of started attempts by activity name.
     attempts_of: BTreeMap<String, u64>,
-    /// The attempts of activities for which something is planned, by name.
+    /// The attempts of activities with planned outcomes, by name.
     begun: BTreeMap<String, Begun>,
-    /// The code of real activities that is running.
     in_flight: Arc<InFlight>,
-    /// Where it runs, once there is any.
+    /// The runtime of real activities, once there is one.
     real_time: Option<RealTime>,
     results: mpsc::UnboundedReceiver<(u64, Outcome)>,
     sender: mpsc::UnboundedSender<(u64, Outcome)>,
-    /// Whether somebody wrote into the store: messages may have come that way.
+    /// Whether something wrote to the store: it may contain new messages.
     is_hinted: Arc<AtomicBool>,
     next_attempt: u64,
     starts: u64,
     crashes: u64,
     raised: u64,
-    /// The instance that was started last.
     latest: Option<String>,
 }
 
 impl Driver {
-    pub(super) fn new(config: Config, registrations: Registrations, trouble: Arc<Trouble>) -> Driver {
+    pub(super) fn new(config: Config, registrations: Registrations, faults: Arc<Faults>) -> Driver {
         let options =
             ShardOptions { lookahead: Duration::from_millis(FOR_EVER_MS), ..ShardOptions::default() };
         let mut node = ManualNode::with_options(registrations.handlers(), options);
@@ -95,7 +94,7 @@ impl Driver {
             news.note_change();
         }));
         let tokio = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build();
-        let tokio = tokio.expect("a runtime on this thread needs no more than memory");
+        let tokio = tokio.expect("a current-thread runtime needs only memory");
         let origin = {
             let _context = tokio.enter();
             Instant::now()
@@ -108,7 +107,7 @@ impl Driver {
             origin,
             registrations,
             config,
-            trouble,
+            faults,
             attempts: BTreeMap::new(),
             attempts_of: BTreeMap::new(),
             begun: BTreeMap::new(),
@@ -133,7 +132,6 @@ impl Driver {
         &self.registrations
     }
 
-    /// Raises an event once.
     pub(super) fn raise(&mut self, id: &str, event: &str, payload: &Payload) {
         self.raised += 1;
         let (key, crashes) = (format!("raised-{}", self.raised), self.crashes);
@@ -143,13 +141,13 @@ impl Driver {
             key: Some(key.clone()),
             trace: None,
         });
-        // Asked again after a crash, it may have been the event that ended the instance.
+        // After a crash the event is raised again, and the first one may have ended the instance.
         let is_done = matches!(answer, Response::Accepted)
             || (matches!(answer, Response::EndedBefore) && self.crashes > crashes);
         assert!(is_done, "{event:?} cannot be raised at {id:?}: {answer:?}");
     }
 
-    /// Sends an update, and lets time pass until its outcome is there.
+    /// Sends an update and lets time pass until it has an outcome.
     pub(super) fn update(&mut self, id: &str, name: &str, payload: &Payload) -> Result<Response, Halt> {
         self.raised += 1;
         let key = format!("raised-{}", self.raised);
@@ -159,14 +157,15 @@ impl Driver {
             let instance_call = InstanceCall::Update { name, payload, key: Some(key.clone()), trace: None };
             let sent = self.node.request(id, Request::Call(instance_call));
             self.drive(Until::Answered(sent, crashes))?;
-            // Without an answer the process has died, and it is asked again.
+            // Without an answer, the process has crashed and the update is sent again.
             if let Some(answer) = self.node.answer(sent).cloned() {
                 return Ok(self.recorded_update(id, &key).unwrap_or(answer));
             }
         }
     }
 
-    /// What came of the update with a key, of what is recorded: the instance may have gone on or ended since.
+    /// The recorded outcome of the update with this key. The instance may have continued as new or ended
+    /// since.
     fn recorded_update(&self, id: &str, key: &str) -> Option<Response> {
         let row = self.row(id)?;
         (1..=row.execution).rev().find_map(|execution| {
@@ -184,7 +183,7 @@ impl Driver {
         })
     }
 
-    /// What came of updates of the script: name, instance, outcome.
+    /// The outcomes of scripted updates: name, instance, response.
     pub(super) fn scripted_updates(&self) -> Vec<(String, String, Response)> {
         let answered = |(number, scripted): (usize, &Scripted)| {
             let Action::Update { name, .. } = &scripted.action else { return None };
@@ -196,7 +195,7 @@ impl Driver {
         self.config.script.iter().enumerate().filter_map(answered).collect()
     }
 
-    /// Asks something of an instance, again if the process dies before it is answered.
+    /// Sends a request to an instance, again if the process crashes before it is answered.
     pub(super) fn request(&mut self, id: &str, request: impl Fn() -> Request) -> Response {
         loop {
             let crashes = self.crashes;
@@ -212,7 +211,7 @@ impl Driver {
         }
     }
 
-    /// Goes on until something is reached, or it cannot go on.
+    /// Runs until the condition is met, or nothing can run any more.
     pub(super) fn drive(&mut self, until: Until<'_>) -> Result<(), Halt> {
         loop {
             self.settle();
@@ -256,7 +255,7 @@ impl Driver {
         }
     }
 
-    /// Lets time pass until something is due, at most until a limit.
+    /// Advances the clock to the next due time, or to the limit.
     fn let_time_pass(&mut self, limit_ms: Option<u64>) -> Result<(), Halt> {
         let next_ms = [self.node.next_wake_of_all_ms(), self.next_script_ms(), limit_ms];
         let next_ms = next_ms.into_iter().flatten().min();
@@ -269,7 +268,7 @@ impl Driver {
         Err(Halt::Stuck { waiting_for: self.open_work() })
     }
 
-    /// Whether more has happened than a test may take.
+    /// Fails if the test has used more turns, attempts or time than allowed.
     fn check_limits(&self) -> Result<(), Halt> {
         if self.is_over_turn_limit() { Err(self.endless()) } else { Ok(()) }
     }
@@ -295,13 +294,13 @@ impl Driver {
         }
     }
 
-    /// Does everything that can be done now, up to the limit of turns, and dies where it is to.
+    /// Runs everything that can run now, up to the limit of turns, and crashes where the run has a fault.
     fn settle(&mut self) {
         while !self.is_over_turn_limit() {
             let node = &mut self.node;
             while node.look_up() || node.load() || node.take_turns() || node.follow_hint() {}
             if !node.batch().is_empty() {
-                match self.trouble.note_commit(node.batch_words().join("; ")) {
+                match self.faults.note_commit(node.batch_words().join("; ")) {
                     None => {
                         node.commit();
                     }
@@ -326,7 +325,7 @@ impl Driver {
         }
     }
 
-    /// The process dies and another one takes over: all that was in memory is gone.
+    /// Drops everything in memory and starts a new process on the store.
     fn crash(&mut self) {
         self.crashes += 1;
         for attempt in std::mem::take(&mut self.attempts).into_values() {
@@ -343,12 +342,11 @@ impl Driver {
         self.node.tables()
     }
 
-    /// How often the process has died.
     pub(super) fn crashes(&self) -> u64 {
         self.crashes
     }
 
-    /// All rows, the oldest first.
+    /// All rows, oldest first.
     pub(super) fn rows(&self) -> Vec<InstanceRow> {
         self.node.tables().instances.values().cloned().collect()
     }
@@ -359,7 +357,6 @@ impl Driver {
         tables.instances.values().find(|row| filter.matches(row) && !row.status.is_final()).cloned()
     }
 
-    /// What is recorded of one execution.
     pub(super) fn history(&self, row: &InstanceRow, execution: u64) -> History {
         self.node.history(row, execution)
     }
@@ -367,12 +364,12 @@ impl Driver {
     fn ledger(&self, row: &InstanceRow) -> Ledger {
         let mut ledger = Ledger::default();
         for turn in &self.history(row, row.execution) {
-            ledger.apply_turn(turn).expect("what is stored is a history");
+            ledger.apply_turn(turn).expect("the store contains valid histories");
         }
         ledger
     }
 
-    /// What open instances wait for, in words.
+    /// Describes the things that open instances wait for.
     fn open_work(&self) -> String {
         let mut words = Vec::new();
         for row in self.rows().iter().filter(|row| matches!(row.status, Status::Pending | Status::Running)) {
@@ -391,13 +388,13 @@ impl Driver {
                 words.push(format!("{what} (in {:?})", row.id));
             }
         }
-        if words.is_empty() { "something that nobody will do".to_owned() } else { words.join(", ") }
+        if words.is_empty() { "something that never happens".to_owned() } else { words.join(", ") }
     }
 }
 
 impl Drop for Driver {
     fn drop(&mut self) {
-        // A test may itself be async, where a runtime must not be dropped in the ordinary way.
+        // In an async test, a runtime must not be dropped in the ordinary way: that would block.
         if let Some(tokio) = self.tokio.take() {
             tokio.shutdown_background();
         }

@@ -1,54 +1,55 @@
-//! Why a run under test gave no result.
+//! The error of an orchestration under test.
 
 use std::fmt;
 use std::time::Duration;
 
 use perennial_core::Payload;
 
-/// Why an orchestration under test gave no result.
+/// The reason why an orchestration under test returned no result.
 #[derive(Clone, PartialEq)]
 #[non_exhaustive]
 pub enum Failure<E> {
-    /// It returned this error.
+    /// The orchestration returned this error.
     Failed(E),
-    /// It was cancelled.
+    /// The orchestration was cancelled.
     Cancelled {
-        /// Why.
+        /// The reason that was given.
         reason: String,
-        /// What its code left behind when it ended as cancelled by itself.
+        /// The value that its code returned when it ended itself as cancelled.
         output: Option<Payload>,
     },
-    /// It was ended from outside.
+    /// The instance was terminated.
     Terminated {
-        /// Why.
+        /// The reason that was given.
         reason: String,
     },
-    /// An instance cannot take its next turn: its code panicked, decided otherwise on replay, or is missing.
+    /// An instance cannot take its next turn: its code panicked, made other decisions on replay, or is
+    /// missing.
     Blocked {
-        /// The instance.
+        /// The blocked instance.
         id: String,
-        /// The whole report.
+        /// The full report.
         report: String,
     },
-    /// Nothing can happen any more, and it has not ended.
+    /// Nothing can happen any more, and the instance has not ended.
     Stuck {
-        /// What is being waited for.
+        /// The events, activities and instances that are waited for.
         waiting_for: String,
     },
-    /// The test has taken more turns and attempts, or more virtual time, than
-    /// [`turn_limit`](crate::TestEnvironment::turn_limit) and [`time_limit`](crate::TestEnvironment::time_limit) allow:
-    /// probably an orchestration loops for ever.
+    /// The test used more turns and attempts, or more virtual time, than
+    /// [`turn_limit`](crate::TestEnvironment::turn_limit) and
+    /// [`time_limit`](crate::TestEnvironment::time_limit) allow. Most likely an orchestration loops forever.
     Endless {
-        /// The turns that were taken, by all instances of the test.
+        /// The number of turns of all instances in the test.
         turns: u64,
-        /// The attempts of activities that were begun.
+        /// The number of started attempts of activities.
         attempts: u64,
         /// The virtual time that has passed.
         elapsed: Duration,
         /// The instance with the most turns, or the activity with the most attempts.
         busiest: String,
     },
-    /// A real activity has run for longer, in real time, than
+    /// A real activity ran for longer, in real time, than
     /// [`real_time_limit`](crate::TestEnvironment::real_time_limit) allows.
     Hanging {
         /// The activity's name.
@@ -57,12 +58,12 @@ pub enum Failure<E> {
         instance: String,
         /// 1 for the first attempt.
         attempt: u32,
-        /// The limit that it has passed.
+        /// The limit that was exceeded.
         limit: Duration,
     },
-    /// It ended, but what it returned is not of the expected type.
+    /// The orchestration ended, but its result or error is not of the expected type.
     Unreadable {
-        /// Why.
+        /// The decoding error.
         problem: String,
     },
 }
@@ -73,7 +74,7 @@ impl<E: fmt::Display> fmt::Display for Failure<E> {
     }
 }
 
-/// Reads like the message, so that `unwrap` in a test shows reports as they are meant.
+/// The same text as `Display`, so that `unwrap` in a test shows reports unescaped.
 impl<E: fmt::Debug> fmt::Debug for Failure<E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.write(f, |error, f| write!(f, "Failed({error:?})"))
@@ -94,30 +95,30 @@ impl<E> Failure<E> {
             Failure::Terminated { reason } => write!(f, "terminated: {reason}"),
             Failure::Blocked { id, report } => write!(f, "{id:?} is blocked: {report}"),
             Failure::Stuck { waiting_for } => {
-                write!(f, "nothing can happen any more; still waiting for {waiting_for}")
+                write!(f, "the test is stuck waiting for {waiting_for}")
             }
             Failure::Endless { turns, attempts, elapsed, busiest } => {
                 let elapsed = in_words(*elapsed);
                 write!(
                     f,
-                    "no end after {turns} turns, {attempts} attempts of activities and {elapsed} of virtual time; the \
-                     busiest is {busiest}; if the test needs more, raise `turn_limit` or `time_limit`"
+                    "the test did not end after {turns} turns, {attempts} attempts of activities and {elapsed} of virtual time; \
+                     the busiest is {busiest}; if it needs more, raise `turn_limit` or `time_limit`"
                 )
             }
             Failure::Hanging { activity, instance, attempt, limit } => write!(
                 f,
                 "the real activity {activity:?} of {instance:?}, attempt {attempt}, has not ended within {limit:?} of real \
-                 time, in which the virtual clock stands still; mock it, let it wait by the virtual clock with \
+                 time, during which the virtual clock does not move; mock it, run it on the virtual clock with \
                  `virtual_time`, or raise `real_time_limit`"
             ),
             Failure::Unreadable { problem } => {
-                write!(f, "it ended, but what it returned cannot be read: {problem}")
+                write!(f, "it ended, but its result is not of the expected type: {problem}")
             }
         }
     }
 }
 
-/// A span of virtual time, in the unit that people think in.
+/// A span of virtual time in a readable unit.
 fn in_words(span: Duration) -> String {
     let days = span.as_secs_f64() / 86_400.0;
     if days < 1.0 { format!("{span:?}") } else { format!("{days:.1} days") }

@@ -1,4 +1,4 @@
-//! Why a test environment cannot go on.
+//! The reasons why a test environment stops before its goal.
 
 use std::convert::Infallible;
 use std::fmt;
@@ -6,17 +6,31 @@ use std::time::Duration;
 
 use super::failure::Failure;
 
-/// Why a drive ended before it came to what it was to reach.
+/// The reason why a drive stopped before its condition was met.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Halt {
-    /// An instance is blocked.
-    Blocked { id: String, report: String },
+    Blocked {
+        id: String,
+        report: String,
+    },
     /// Nothing can happen any more.
-    Stuck { waiting_for: String },
-    /// More has happened than a test may take.
-    Endless { turns: u64, attempts: u64, elapsed: Duration, busiest: String },
+    Stuck {
+        waiting_for: String,
+    },
+    /// The test used more than its limits allow.
+    Endless {
+        turns: u64,
+        attempts: u64,
+        elapsed: Duration,
+        busiest: String,
+    },
     /// A real activity does not end.
-    Hanging { activity: String, instance: String, attempt: u32, limit: Duration },
+    Hanging {
+        activity: String,
+        instance: String,
+        attempt: u32,
+        limit: Duration,
+    },
 }
 
 impl<E> From<Halt> for Failure<E> {

@@ -1,4 +1,4 @@
-//! What an instance under test recorded, in words and values that tests compare.
+//! Recorded histories in a form that tests compare.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -16,7 +16,7 @@ impl TestHistory {
         TestHistory { history }
     }
 
-    /// The history itself.
+    /// The underlying history.
     pub fn history(&self) -> &History {
         &self.history
     }
@@ -37,7 +37,7 @@ impl TestHistory {
         })
     }
 
-    /// How long the timers were to run, in order. Timeouts have timers, too.
+    /// The durations of the timers, in order. Includes the timers of timeouts.
     pub fn timers(&self) -> Vec<Duration> {
         self.decisions(|turn, decision| match decision {
             Decision::TimerCreated { due_ms } => {
@@ -55,7 +55,7 @@ impl TestHistory {
         })
     }
 
-    /// How many attempts each activity took that has ended, by name, in the order of their ends.
+    /// The number of attempts of each activity that has ended, by name, in the order in which they ended.
     pub fn attempts(&self) -> Vec<(String, u32)> {
         let mut names = BTreeMap::new();
         let mut attempts = Vec::new();
@@ -74,42 +74,42 @@ impl TestHistory {
         attempts
     }
 
-    /// How long the execution took by the virtual clock, from its first turn to its last.
+    /// The virtual time from the first turn of the execution to its last.
     pub fn duration(&self) -> Duration {
         let first = self.history.turns.first().map_or(0, |turn| turn.at_ms);
         let last = self.history.turns.last().map_or(0, |turn| turn.at_ms);
         Duration::from_millis(last - first)
     }
 
-    /// Every event in a line, such as `2 ActivityScheduled "charge" 500`; timers with how long they run.
+    /// Every event as a line, such as `2 ActivityScheduled "charge" 500`. Timers show their duration.
     pub fn lines(&self) -> Vec<String> {
         let turns = self.history.turns.iter();
         turns.flat_map(|turn| turn.events.iter().map(|event| line(turn, event))).collect()
     }
 
-    /// Fails the test unless exactly these activities were scheduled, in this order.
+    /// Asserts that exactly these activities were scheduled, in this order.
     ///
     /// # Panics
     ///
-    /// If others were.
+    /// If other activities were scheduled.
     #[track_caller]
     pub fn assert_activities(&self, names: &[&str]) {
         assert_eq!(
             self.activities(),
             names,
-            "the activities that were scheduled; the history:\n{}",
+            "other activities were scheduled; the history:\n{}",
             self.text()
         );
     }
 
-    /// Fails the test unless the history has exactly these lines, see [`TestHistory::lines`].
+    /// Asserts that the history has exactly these lines, see [`TestHistory::lines`].
     ///
     /// # Panics
     ///
-    /// If it has others.
+    /// If the history has other lines.
     #[track_caller]
     pub fn assert_lines(&self, lines: &[&str]) {
-        assert_eq!(self.lines(), lines, "the events of the history:\n{}", self.text());
+        assert_eq!(self.lines(), lines, "the history has other events:\n{}", self.text());
     }
 
     fn text(&self) -> String {

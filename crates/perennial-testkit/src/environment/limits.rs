@@ -1,14 +1,16 @@
-//! How much a test may take.
+//! Limits of a test.
 
 use std::time::Duration;
 
 use super::{TestEnvironment, millis};
 
 impl TestEnvironment {
-    /// Sets how many turns of orchestrations and attempts of activities, in all, the test may take. Default 10,000.
+    /// Sets the maximum number of orchestration turns and activity attempts in the whole test. Default
+    /// 10,000.
     ///
-    /// A test of an orchestration that never ends by itself would never end either. Past the limit it fails with
-    /// [`Failure::Endless`](crate::Failure::Endless), which says what was spent and on what.
+    /// Without a limit, the test of an orchestration that never ends would never end either. When the limit
+    /// is exceeded, the test fails with [`Failure::Endless`](crate::Failure::Endless), which names the
+    /// busiest instance or activity.
     ///
     /// ```
     /// use perennial::prelude::*;
@@ -31,8 +33,8 @@ impl TestEnvironment {
         self
     }
 
-    /// Sets how much virtual time the test may take. Default 1,000 years. Past the limit it fails with
-    /// [`Failure::Endless`](crate::Failure::Endless).
+    /// Sets the maximum virtual time of the test. Default 1,000 years. When the limit is exceeded, the test
+    /// fails with [`Failure::Endless`](crate::Failure::Endless).
     ///
     /// ```
     /// use perennial::prelude::*;
@@ -54,12 +56,13 @@ impl TestEnvironment {
         self
     }
 
-    /// Sets how long, in real time, an attempt of a real activity may run. Default 60 s. Past the limit the test fails with
-    /// [`Failure::Hanging`](crate::Failure::Hanging), which names the activity.
+    /// Sets the maximum duration, in real time, of an attempt of a real activity. Default 60 s. When the
+    /// limit is exceeded, the test fails with [`Failure::Hanging`](crate::Failure::Hanging), which names the
+    /// activity.
     ///
-    /// Real activities run in real time: they may wait for a network, a disk or another thread, and the virtual clock
-    /// stands still until they have ended. One that waits for the virtual clock meanwhile would wait for ever, see
-    /// [`TestEnvironment::virtual_time`].
+    /// Real activities run in real time: they may wait for a network, a disk or another thread, and the
+    /// virtual clock does not move until they have ended. An activity that waits for the virtual clock would
+    /// wait forever; use [`TestEnvironment::virtual_time`] for it.
     ///
     /// ```
     /// use perennial::prelude::*;

@@ -1,4 +1,4 @@
-//! What runs in place of activities: mocks, and failures that are planned.
+//! Replacements of activities: mocks and planned failures.
 
 use std::borrow::Cow;
 use std::future::Future;
@@ -13,17 +13,16 @@ use serde::de::DeserializeOwned;
 use super::TestEnvironment;
 use super::requests::written;
 
-/// What an attempt comes to instead of running.
+/// The outcome of an attempt that does not run.
 #[derive(Clone, Debug)]
 pub(super) enum Planned {
-    /// It fails with this error.
     Failure(Payload),
-    /// It never returns, and runs into its timeout.
+    /// The attempt never returns, and its timeout expires.
     Timeout,
 }
 
-/// Something that stands for an activity from `A` to `Result<O, E>`: a function marked with `#[activity]`, an
-/// [`Activity`], or a name (then the mock's own types count). Several arguments are a tuple.
+/// An activity from `A` to `Result<O, E>`: a function marked with `#[activity]`, an [`Activity`], or a name
+/// (then the types of the mock are used). Several arguments are a tuple.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not an activity that takes `{A}` and returns `Result<{O}, {E}>`",
     label = "not an activity with the types of the mock",
@@ -35,15 +34,14 @@ pub trait MockTarget<A, O, E, K> {
     fn name(&self) -> Cow<'_, str>;
 }
 
-/// Something that stands for an activity: a function marked with `#[activity]`, an [`Activity`], or a name (then errors
-/// are payloads).
+/// An activity: a function marked with `#[activity]`, an [`Activity`], or a name (then errors are payloads).
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not an activity",
     label = "not an activity",
     note = "pass a function marked with `#[activity]`, an `Activity`, or a name"
 )]
 pub trait ActivityRef<K> {
-    /// The error that it fails with.
+    /// The error type of the activity.
     type Error: Serialize;
 
     /// The registered name.
@@ -115,10 +113,10 @@ impl<A, O, E: Serialize> ActivityRef<by::Described> for Activity<A, O, E> {
     }
 }
 
-/// What runs in place of activities, and by which clock.
+/// Replacing activities, and choosing their clock.
 impl TestEnvironment {
-    /// Runs a closure in place of an activity: a function marked with `#[activity]`, an
-    /// [`Activity`](perennial::typed::Activity), or a name. Several arguments come as a tuple.
+    /// Runs a closure instead of an activity: a function marked with `#[activity]`, an
+    /// [`Activity`](perennial::typed::Activity), or a name. Several arguments are passed as a tuple.
     ///
     /// ```
     /// use perennial::prelude::*;
@@ -152,8 +150,9 @@ impl TestEnvironment {
         self.mock_with(activity, move |_, input| std::future::ready(mock(input)))
     }
 
-    /// Runs a closure in place of an activity, with what an activity sees: the number of the attempt, the instance, what
-    /// earlier attempts reported, cancellation. `tokio::time` inside of it is the virtual clock.
+    /// Runs an async closure instead of an activity. Its context provides the number of the attempt, the
+    /// instance, the heartbeat details of earlier attempts, and cancellation. `tokio::time` inside the
+    /// closure uses the virtual clock.
     ///
     /// ```
     /// use perennial::prelude::*;
@@ -170,7 +169,7 @@ impl TestEnvironment {
     ///     Ok(ctx.schedule_activity(import, rows).retry(retry).await?)
     /// }
     ///
-    /// // Each attempt imports ten rows after those of the last.
+    /// // Each attempt imports the ten rows after those of the previous one.
     /// let mut env = TestEnvironment::new().register(nightly).mock_with(import, |ctx, rows| async move {
     ///     let done = ctx.decode_details::<u64>().unwrap_or(0) + 10;
     ///     ctx.heartbeat(done);
@@ -197,10 +196,11 @@ impl TestEnvironment {
         self
     }
 
-    /// Fails the first attempts of an activity with an error; later ones run the mock, or the real activity.
+    /// Fails the first attempts of an activity with an error. Later attempts run the mock, or the real
+    /// activity.
     ///
-    /// Attempts are counted in the whole test, whichever instance makes them. An attempt that a crash repeats fails again.
-    /// What is said about one activity more than once happens in that order.
+    /// Attempts are counted over the whole test, across instances. An attempt that is repeated after a crash
+    /// fails again. Several plans for one activity apply in the order of the calls.
     ///
     /// ```
     /// use perennial::prelude::*;
@@ -217,7 +217,7 @@ impl TestEnvironment {
     ///     Ok(ctx.schedule_activity(charge, cents).timeout(Duration::from_secs(30)).retry(retry).await?)
     /// }
     ///
-    /// // Twice 503, then no answer at all, then the real one.
+    /// // 503 twice, then a timeout, then the real activity.
     /// let mut env = TestEnvironment::new()
     ///     .register(checkout)
     ///     .register(charge)
@@ -237,9 +237,9 @@ impl TestEnvironment {
         self.plan(&activity.name(), times, Planned::Failure(error))
     }
 
-    /// Lets the first attempts of an activity run into their timeout, by the virtual clock; later ones run the mock, or the
-    /// real activity. Attempts are counted as in [`TestEnvironment::fail_times`]. An activity that was scheduled without a
-    /// timeout cannot time out, and the test says so.
+    /// Lets the first attempts of an activity time out on the virtual clock. Later attempts run the mock, or
+    /// the real activity. Attempts are counted as in [`TestEnvironment::fail_times`]. An activity that was
+    /// scheduled without a timeout cannot time out: the test fails and names it.
     ///
     /// ```
     /// use perennial::prelude::*;
@@ -275,8 +275,8 @@ impl TestEnvironment {
         self
     }
 
-    /// Makes every attempt of an activity, real or mocked, take this long by the virtual clock. Without this, attempts of
-    /// real activities take no virtual time, and those of mocks as long as they sleep by tokio's clock.
+    /// Makes every attempt of an activity, real or mocked, take this much virtual time. By default, attempts
+    /// of real activities take no virtual time, and those of mocks as long as they sleep on tokio's clock.
     ///
     /// ```
     /// use perennial::prelude::*;
@@ -302,8 +302,9 @@ impl TestEnvironment {
         self
     }
 
-    /// Runs a real activity by the virtual clock: `tokio::time` inside of it is virtual, and time is skipped whenever it
-    /// waits. This is for activities that wait for timers or for their cancellation, and for nothing outside of the test.
+    /// Runs a real activity on the virtual clock: `tokio::time` inside it is virtual, and time is skipped
+    /// whenever it waits. Use this for activities that wait for timers or for their cancellation, and for
+    /// nothing outside the test.
     ///
     /// ```
     /// use perennial::prelude::*;

@@ -1,9 +1,10 @@
-//! A test environment for users' code.
+//! The test environment for programs that use Perennial.
 
 mod config;
 mod crashing;
 mod driver;
 mod failure;
+mod faults;
 mod halt;
 mod histories;
 mod limits;
@@ -14,7 +15,6 @@ mod requests;
 mod script;
 mod starting;
 mod tokens;
-mod trouble;
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -29,10 +29,10 @@ use perennial_core::{Ending, NotOfType, Payload};
 
 use config::Config;
 use driver::{BEGIN_MS, Driver, Until};
+use faults::Faults;
 use registering::ReplaceState;
-use requests::told;
+use requests::or_panic;
 use script::{Action, Scripted, When};
-use trouble::Trouble;
 
 pub use crashing::{CrashDifference, CrashFailure, CrashPoint, CrashReport, crash_everywhere};
 pub use failure::Failure;
@@ -41,14 +41,16 @@ pub use mocks::{ActivityRef, MockTarget};
 pub use replaying::{ReplayCheck, ReplayDifference};
 pub use tokens::TokenTarget;
 
-/// Runs orchestrations with the real engine over a store in memory, under a virtual clock.
+/// Runs orchestrations with the real engine over a store in memory, on a virtual clock.
 ///
-/// The clock stands still while anything can happen, and then skips to whatever is due next: a flow of thirty days
-/// takes milliseconds. Every test begins at 2030-01-01T00:00:00Z, and gives the same history each time it is run.
+/// The clock does not move while anything can happen, and then skips to the next due time: an orchestration
+/// of thirty days takes milliseconds. Every test starts at 2030-01-01T00:00:00Z and records the same history
+/// in each run.
 ///
 /// A test takes the same [`Registrations`] as the program. Activities are the real ones or
-/// [mocks](TestEnvironment::mock), and can be made to [fail](TestEnvironment::fail_times). The code of real activities runs
-/// in real time, and the virtual clock waits for it. Events and updates can be scripted beforehand or sent on the way.
+/// [mocks](TestEnvironment::mock), and can be made to [fail](TestEnvironment::fail_times). The code of real
+/// activities runs in real time, and the virtual clock waits for it. Events and updates can be scripted in
+/// advance or sent while the test runs.
 ///
 /// ```
 /// use perennial::prelude::*;
@@ -72,7 +74,7 @@ pub use tokens::TokenTarget;
 ///     Ok(receipt)
 /// }
 ///
-/// // What the program gives to its runtime, too.
+/// // The registrations that the program uses, too.
 /// fn app() -> Registrations {
 ///     Registrations::new().register(checkout).register(charge)
 /// }
@@ -86,16 +88,17 @@ pub use tokens::TokenTarget;
 /// env.history("checkout-1").assert_activities(&["charge"]);
 /// ```
 ///
-/// Calls block until what they ask for has happened, even in an async test: orchestrations and activities run on threads
-/// of the environment's own. An environment is set up before its first start; setting it up later is a panic.
-#[must_use = "nothing runs in an environment until it is told to"]
+/// Methods block until they are done, even in an async test: orchestrations and activities run on the
+/// environment's own threads. Set up an environment before its first start; the methods that configure it
+/// panic afterwards.
+#[must_use = "nothing runs in an environment until something is started"]
 pub struct TestEnvironment {
-    /// What is registered; it moves into the driver with the first start.
+    /// Moved into the driver with the first start.
     registrations: Registrations,
-    /// The test's own state; it is put in place of the program's with the first start.
+    /// The test's own state, which replaces the program's at the first start.
     states: Vec<ReplaceState>,
     config: Config,
-    trouble: Arc<Trouble>,
+    faults: Arc<Faults>,
     driver: Option<Driver>,
     runs: usize,
 }
@@ -123,7 +126,7 @@ impl<O, E> fmt::Debug for TestRun<O, E> {
 
 impl Default for TestEnvironment {
     fn default() -> TestEnvironment {
-        TestEnvironment::with_trouble(Arc::default())
+        TestEnvironment::with_faults(Arc::default())
     }
 }
 
@@ -133,40 +136,40 @@ impl fmt::Debug for TestEnvironment {
     }
 }
 
-/// What is said before the first start.
+/// Setting up the environment, before the first start.
 impl TestEnvironment {
-    /// An environment in which nothing is registered.
+    /// Creates an environment without registrations.
     pub fn new() -> TestEnvironment {
         TestEnvironment::default()
     }
 
-    fn with_trouble(trouble: Arc<Trouble>) -> TestEnvironment {
+    fn with_faults(faults: Arc<Faults>) -> TestEnvironment {
         TestEnvironment {
             registrations: Registrations::new(),
             states: Vec::new(),
             config: Config::default(),
-            trouble,
+            faults,
             driver: None,
             runs: 0,
         }
     }
 
-    /// Raises an event this long after the test began, at the instance that was started last.
+    /// Raises an event at the most recently started instance, this long after the start of the test.
     #[track_caller]
     pub fn raise_at<T: EventContent<C>, C>(self, after: Duration, event: T, content: C) -> TestEnvironment {
         let action = raise(&event, T::encode(content));
         self.script(When::AfterMs(millis(after)), None, action)
     }
 
-    /// Raises an event as soon as the instance that was started last waits for it. Several for one event are raised one
-    /// wait after the other.
+    /// Raises an event as soon as the most recently started instance waits for it. Several events of one name
+    /// are raised one per wait, in order.
     #[track_caller]
     pub fn raise_when_waiting<T: EventContent<C>, C>(self, event: T, content: C) -> TestEnvironment {
         let action = raise(&event, T::encode(content));
         self.script(When::Waiting, None, action)
     }
 
-    /// Raises an event as soon as an instance waits for it, for instance a sub-orchestration.
+    /// Raises an event as soon as the given instance waits for it. Use this for sub-orchestrations.
     #[track_caller]
     pub fn raise_when_instance_waits<T: EventContent<C>, C>(
         self,
@@ -178,8 +181,8 @@ impl TestEnvironment {
         self.script(When::Waiting, Some(id.into()), action)
     }
 
-    /// Sends an update this long after the test began, to the instance that was started last. What came of it is in
-    /// [`TestEnvironment::scripted_updates`].
+    /// Sends an update to the most recently started instance, this long after the start of the test.
+    /// [`TestEnvironment::scripted_updates`] returns its outcome.
     #[track_caller]
     pub fn update_at<T, I, K>(self, after: Duration, update: T, input: I) -> TestEnvironment
     where
@@ -190,7 +193,7 @@ impl TestEnvironment {
         self.script(When::AfterMs(millis(after)), None, action)
     }
 
-    /// Cancels the instance that was started last this long after the test began.
+    /// Cancels the most recently started instance, this long after the start of the test.
     #[track_caller]
     pub fn cancel_at(self, after: Duration, reason: impl Into<String>) -> TestEnvironment {
         self.script(When::AfterMs(millis(after)), None, Action::Cancel { reason: reason.into() })
@@ -204,13 +207,15 @@ impl TestEnvironment {
     }
 }
 
-/// What is done in it.
+/// Running the environment.
 impl TestEnvironment {
-    /// Runs an orchestration to its end. The instance is called after it: the first one of `checkout` is `checkout-1`.
+    /// Runs an orchestration to its end. The id of the instance is the name with a number: the first instance
+    /// of `checkout` is `checkout-1`.
     ///
     /// # Panics
     ///
-    /// If no such orchestration is registered, or something is missing that a runtime would refuse to start without.
+    /// If the orchestration is not registered, or something is missing without which a runtime would not
+    /// start.
     #[track_caller]
     pub fn run<T, I, K>(&mut self, orchestration: T, input: I) -> Result<T::Output, Failure<T::Error>>
     where
@@ -222,7 +227,7 @@ impl TestEnvironment {
         self.result(&run)
     }
 
-    /// Lets an instance go on to its end, and gives what it returned.
+    /// Runs an instance to its end and returns its result.
     pub fn result<O, E>(&mut self, run: &TestRun<O, E>) -> Result<O, Failure<E>> {
         let id = run.id.clone();
         self.drive(|driver| driver.drive(Until::Ended(&id)))?;
@@ -237,43 +242,43 @@ impl TestEnvironment {
             }
             Some(Ending::OrchestrationTerminated { reason }) => Err(Failure::Terminated { reason }),
             Some(Ending::OrchestrationContinuedAsNew { .. }) | None => {
-                let problem = "its last turn does not say how it ended".to_owned();
+                let problem = "its last turn contains no end of the execution".to_owned();
                 Err(Failure::Unreadable { problem })
             }
         }
     }
 
-    /// Lets time pass, with everything that happens in it.
+    /// Lets time pass, and runs everything that becomes due.
     ///
     /// # Panics
     ///
-    /// If an activity is to run that is neither registered nor mocked, if a real activity does not end, or if more
-    /// happens than [`TestEnvironment::turn_limit`] allows.
+    /// If an activity is neither registered nor mocked, if a real activity does not end, or if the test
+    /// exceeds [`TestEnvironment::turn_limit`].
     #[track_caller]
     pub fn advance(&mut self, duration: Duration) {
         let passed = self.drive(|driver| {
             let until_ms = driver.now_ms().saturating_add(millis(duration));
             driver.drive(Until::TimeMs(until_ms))
         });
-        told(passed.map_err(|halt| format!("time cannot pass: {halt}")));
+        or_panic(passed.map_err(|halt| format!("time cannot advance: {halt}")));
     }
 
-    /// How long the test has taken by the virtual clock.
+    /// The virtual time since the start of the test.
     pub fn elapsed(&self) -> Duration {
         let now_ms = self.driver.as_ref().map_or(BEGIN_MS, Driver::now_ms);
         Duration::from_millis(now_ms - BEGIN_MS)
     }
 
-    /// Where an instance stands, if there is one.
+    /// The status of an instance, or `None` if it does not exist.
     pub fn status(&self, id: &str) -> Option<Status> {
         self.driver.as_ref()?.row(id).map(|row| row.status)
     }
 
-    /// What is recorded of an instance's current execution.
+    /// The history of the current execution of an instance.
     ///
     /// # Panics
     ///
-    /// If there is no such instance.
+    /// If the instance does not exist.
     #[track_caller]
     pub fn history(&self, id: &str) -> TestHistory {
         let row = self.driver.as_ref().and_then(|driver| driver.row(id));
@@ -281,19 +286,20 @@ impl TestEnvironment {
         self.history_of(id, execution)
     }
 
-    /// What is recorded of one execution of an instance: 1, 2, 3, … with each continue-as-new.
+    /// The history of one execution of an instance. Executions are numbered from 1; each continue-as-new
+    /// starts another.
     ///
     /// # Panics
     ///
-    /// If there is no such instance.
+    /// If the instance does not exist.
     #[track_caller]
     pub fn history_of(&self, id: &str, execution: u64) -> TestHistory {
         let driver = self.driver.as_ref();
         let found = driver.and_then(|driver| driver.row(id).map(|row| driver.history(&row, execution)));
-        TestHistory::new(told(found.ok_or_else(|| format!("there is no instance {id:?}"))))
+        TestHistory::new(or_panic(found.ok_or_else(|| format!("there is no instance {id:?}"))))
     }
 
-    /// All instances as lines of JSON, as `perennial export` writes them.
+    /// All instances as JSON Lines, in the format of `perennial export`.
     pub fn export(&self) -> String {
         let Some(driver) = &self.driver else { return String::new() };
         let mut lines = String::new();
@@ -309,18 +315,18 @@ impl TestEnvironment {
                 status: Some(row.status),
                 executions: executions.collect(),
             };
-            lines += &serde_json::to_string(&instance).expect("a history holds nothing that JSON cannot");
+            lines += &serde_json::to_string(&instance).expect("every history can be written as JSON");
             lines.push('\n');
         }
         lines
     }
 
-    /// Does something with the driver, away from the tokio runtime that the test may run in.
+    /// Runs `work` with the driver on a thread outside the tokio runtime that the test may run in.
     fn drive<R: Send>(&mut self, work: impl FnOnce(&mut Driver) -> R + Send) -> R {
         self.apply_states();
-        let (config, registrations, trouble) = (&self.config, &mut self.registrations, &self.trouble);
+        let (config, registrations, faults) = (&self.config, &mut self.registrations, &self.faults);
         let driver = self.driver.get_or_insert_with(|| {
-            Driver::new(config.clone(), std::mem::take(registrations), Arc::clone(trouble))
+            Driver::new(config.clone(), std::mem::take(registrations), Arc::clone(faults))
         });
         std::thread::scope(|scope| scope.spawn(|| work(driver)).join())
             .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
@@ -329,7 +335,7 @@ impl TestEnvironment {
 
 #[track_caller]
 fn raise<T: EventTarget>(event: &T, content: Result<Payload, serde_json::Error>) -> Action {
-    let payload = told(content.map_err(|error| format!("the event cannot be written as JSON: {error}")));
+    let payload = or_panic(content.map_err(|error| format!("the event cannot be written as JSON: {error}")));
     Action::Raise { event: event.name().into_owned(), payload }
 }
 

@@ -1,17 +1,17 @@
-//! What a test environment can run.
+//! Registrations of a test environment.
 
 use perennial::Registrations;
 use perennial::typed::{ActivityCode, OrchestrationCode, Register};
 use perennial_core::Handlers;
 
 use super::TestEnvironment;
-use super::requests::told;
+use super::requests::or_panic;
 
-/// Puts a state in place of the registered one of its type.
+/// Replaces the registered state of a type.
 pub(super) type ReplaceState = Box<dyn FnOnce(Registrations) -> Registrations + Send>;
 
 impl TestEnvironment {
-    /// Registers everything that a program registers: tests need not repeat it.
+    /// Registers everything that the program registers, so that tests need not repeat it.
     ///
     /// ```
     /// use perennial::prelude::*;
@@ -27,14 +27,14 @@ impl TestEnvironment {
     ///     Ok(ctx.schedule_activity(greet, name).await?)
     /// }
     ///
-    /// // What the program gives to its runtime, too.
+    /// // The registrations that the program uses, too.
     /// fn app() -> Registrations {
     ///     Registrations::new().register(greeting).register(greet)
     /// }
     ///
     /// let mut env = TestEnvironment::new().registrations(app());
     /// assert_eq!(env.run(greeting, "Ada".to_owned()).unwrap(), "Hello, Ada!");
-    /// // Mocks stand before what is registered.
+    /// // Mocks take precedence over registrations.
     /// let mut env = TestEnvironment::new().registrations(app()).mock(greet, |name| Ok(format!("Hi, {name}!")));
     /// assert_eq!(env.run(greeting, "Ada".to_owned()).unwrap(), "Hi, Ada!");
     /// ```
@@ -43,13 +43,13 @@ impl TestEnvironment {
         self.add(|own| own.merge(registrations))
     }
 
-    /// Registers a function that is marked with `#[orchestration]` or `#[activity]`.
+    /// Registers a function marked with `#[orchestration]` or `#[activity]`.
     #[track_caller]
     pub fn register<K>(self, function: impl Register<K>) -> TestEnvironment {
         self.add(|own| own.register(function))
     }
 
-    /// Registers a closure with types as an orchestration under a name and a version.
+    /// Registers a typed closure as an orchestration under a name and a version.
     #[track_caller]
     pub fn orchestration<K>(
         self,
@@ -60,13 +60,13 @@ impl TestEnvironment {
         self.add(|own| own.orchestration(name, version, code))
     }
 
-    /// Registers a closure with types as an activity under a name.
+    /// Registers a typed closure as an activity under a name.
     #[track_caller]
     pub fn activity<K>(self, name: &str, code: impl ActivityCode<K>) -> TestEnvironment {
         self.add(|own| own.activity(name, code))
     }
 
-    /// Gives activities a state of a type, in place of the one that is registered with the program, if there is one.
+    /// Provides activities with a state. It replaces the program's state of the same type.
     ///
     /// ```
     /// use std::sync::Arc;
@@ -124,37 +124,36 @@ impl TestEnvironment {
     fn add(mut self, add: impl FnOnce(Registrations) -> Registrations) -> TestEnvironment {
         self.refuse_when_started();
         self.registrations = add(std::mem::take(&mut self.registrations));
-        // What is missing can still be registered or mocked.
-        told(self.registrations.check(&|_| true).map_err(|mistake| mistake.to_string()));
+        // Missing names can still be registered or mocked.
+        or_panic(self.registrations.check(&|_| true).map_err(|mistake| mistake.to_string()));
         self
     }
 
-    /// What is said after the first start would be ignored.
+    /// Settings made after the first start would have no effect.
     #[track_caller]
     pub(super) fn refuse_when_started(&self) {
         if self.driver.is_some() {
-            told(Err("a test environment is set up before its first start".to_owned()))
+            or_panic(Err("a test environment must be set up before its first start".to_owned()))
         }
     }
 
-    /// Checks what a runtime checks when it starts. Activities that are mocked need no registration and no state.
+    /// Runs the checks of a starting runtime. Mocked activities need no registration and no state.
     #[track_caller]
     pub(super) fn check_registrations(&mut self) {
         if self.driver.is_none() {
             self.apply_states();
             let is_mocked = |name: &str| self.config.mocked.contains_key(name);
-            told(self.registrations.check(&is_mocked).map_err(|mistake| mistake.to_string()));
+            or_panic(self.registrations.check(&is_mocked).map_err(|mistake| mistake.to_string()));
         }
     }
 
-    /// Puts the test's state in place of the program's, whichever was given first.
+    /// Replaces the program's state with the test's, regardless of the order of the calls.
     pub(super) fn apply_states(&mut self) {
         for state in std::mem::take(&mut self.states) {
             self.registrations = state(std::mem::take(&mut self.registrations));
         }
     }
 
-    /// The orchestrations that are registered.
     pub(super) fn handlers(&self) -> Handlers {
         match &self.driver {
             Some(driver) => driver.registrations().handlers(),

@@ -1,4 +1,4 @@
-//! Replay check: recorded histories against the current code.
+//! Replays recorded histories with the current code.
 
 use std::fmt;
 use std::fs;
@@ -14,41 +14,41 @@ use perennial_core::{EventId, Execution, ExecutionOptions, Handlers, History, Tu
 
 use super::TestEnvironment;
 
-/// How long a turn past its deadline may take to unwind.
+/// The time that a turn past its deadline may take to unwind.
 const UNWIND_GRACE: Duration = Duration::from_secs(1);
 
-/// What replaying recorded histories showed.
+/// The result of replaying recorded histories.
 #[derive(Clone, Default, PartialEq)]
 #[non_exhaustive]
 pub struct ReplayCheck {
-    /// How many executions can go on with the current code.
+    /// The number of executions that replay with the current code.
     pub compatible: usize,
-    /// Those that cannot.
+    /// The executions that do not.
     pub differences: Vec<ReplayDifference>,
 }
 
-/// An execution that cannot go on with the current code.
+/// An execution that does not replay with the current code.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct ReplayDifference {
-    /// The file, if it came from one.
+    /// The file that the history came from, if any.
     pub file: Option<PathBuf>,
-    /// The line of the file, from 1.
+    /// The line number in the file, from 1.
     pub line: usize,
-    /// The instance; empty if the line is no instance.
+    /// The instance, or empty if the line is not an instance.
     pub id: String,
-    /// The execution.
+    /// The number of the execution.
     pub execution: u64,
-    /// The event at which record and code part, if they do.
+    /// The first event that differs between the history and the code, if any.
     pub event: Option<EventId>,
-    /// The line of source that did otherwise, as `file:line:column`, if one did.
+    /// The source line of the differing decision as `file:line:column`, if known.
     pub location: Option<String>,
-    /// All there is to say.
+    /// The full report.
     pub report: String,
 }
 
 impl ReplayCheck {
-    /// Whether everything can go on with the current code, and there was something.
+    /// Whether there was at least one execution, and all of them replay with the current code.
     pub fn is_ok(&self) -> bool {
         self.differences.is_empty() && self.compatible > 0
     }
@@ -77,7 +77,7 @@ impl fmt::Display for ReplayCheck {
     }
 }
 
-/// Reads like the message.
+/// The same text as `Display`.
 impl fmt::Debug for ReplayCheck {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
@@ -85,7 +85,8 @@ impl fmt::Debug for ReplayCheck {
 }
 
 impl TestEnvironment {
-    /// Replays histories, one instance per line as `perennial export` writes them, with what is registered here.
+    /// Replays histories with the registrations of this environment. Each line is one instance, in the format
+    /// of `perennial export`.
     pub fn replay_lines(&self, lines: &str) -> ReplayCheck {
         let mut check = ReplayCheck::default();
         let lines = (1..).zip(lines.lines()).filter(|(_, text)| !text.trim().is_empty());
@@ -93,8 +94,8 @@ impl TestEnvironment {
         check
     }
 
-    /// How long, in real time, the replay of one history may take before it is given up and reported: code that never
-    /// comes to rest must not hang the gate. Default 30 s.
+    /// Sets the maximum real time for the replay of one history. A history that takes longer is reported as a
+    /// difference, so that an endless loop does not hang the check. Default 30 s.
     pub fn replay_deadline(mut self, deadline: Duration) -> TestEnvironment {
         self.config.replay_deadline = deadline;
         self
@@ -119,8 +120,8 @@ impl TestEnvironment {
         Ok(check)
     }
 
-    /// The gate for continuous integration: fails the test unless every history in a file, or in the `.jsonl` files of a
-    /// directory, can go on with what is registered here.
+    /// Asserts that every history in a file, or in the `.jsonl` files of a directory, replays with the
+    /// registrations of this environment. Use it as a check in continuous integration.
     ///
     /// ```
     /// use perennial::prelude::*;
@@ -144,7 +145,7 @@ impl TestEnvironment {
     ///
     /// # Panics
     ///
-    /// If one cannot, or there is none, or a file cannot be read.
+    /// If a history does not replay, if there is none, or if a file cannot be read.
     #[track_caller]
     pub fn assert_replays(&self, path: impl AsRef<Path>) {
         let path = path.as_ref();
@@ -165,13 +166,13 @@ impl TestEnvironment {
             Ok(instance) => instance,
             Err(error) => {
                 let report = format!(
-                    "the line is no instance: {error}\n  what to do: write the file again with `perennial export`"
+                    "the line is not an instance: {error}\n  what to do: write the file again with `perennial export`"
                 );
                 return check.differences.push(differ("", 0, report.into()));
             }
         };
         let handlers = self.handlers();
-        // An instance that has not begun has nothing to replay.
+        // An instance that has not started has nothing to replay.
         for execution in executions.into_iter().filter(|execution| !execution.turns.is_empty()) {
             let number = execution.execution;
             match replay(&handlers, self.config.replay_deadline, &id, execution) {
@@ -182,7 +183,6 @@ impl TestEnvironment {
     }
 }
 
-/// What is the matter with an execution.
 struct Different {
     event: Option<EventId>,
     location: Option<String>,
@@ -203,7 +203,8 @@ fn replay(
 ) -> Result<(), Different> {
     let history = execution.into_history();
     let Some(started) = history.started().cloned() else {
-        let words = "it does not begin with OrchestrationStarted\n  what to do: export the instance again";
+        let words =
+            "the history does not begin with OrchestrationStarted\n  what to do: export the instance again";
         return Err(ErrorCode::CorruptHistory.message(words).into());
     };
     let (name, version) = (started.name.clone(), started.version.clone());
@@ -223,8 +224,8 @@ fn replay(
             Different { event, location, report: found.report() }
         }
         TurnFailure::DeadlinePassed => format!(
-            "{}: turn {turn} of {name} {version} did not come to rest within {deadline:?}\n  what to do: look for a \
-             loop that waits for nothing durable; give long histories more time with `replay_deadline`",
+            "{}: turn {turn} of {name} {version} did not finish within {deadline:?}\n  what to do: look for a \
+             loop without a durable wait; give long histories more time with `replay_deadline`",
             failure.code().prefix()
         )
         .into(),
@@ -232,8 +233,8 @@ fn replay(
     })
 }
 
-/// Replays on a thread of its own: outside of tokio, also in an async test, and it can be left behind. A failure comes
-/// with the turn it happened in.
+/// Replays on a new thread: outside tokio even in an async test, and the thread can be abandoned. A failure
+/// is returned with the turn it happened in.
 fn replay_within(
     deadline: Duration,
     mut execution: Execution,

@@ -1,4 +1,4 @@
-//! What a test sends to instances on the way: events, cancels, queries, updates.
+//! Requests that a test sends to running instances: events, cancels, queries, updates.
 
 use perennial::typed::{EventContent, QueryTarget, UpdateTarget};
 use perennial::{ClientError, UpdateError};
@@ -13,18 +13,18 @@ impl TestEnvironment {
     ///
     /// # Panics
     ///
-    /// If there is no such instance, or it has ended.
+    /// If the instance does not exist, or has ended.
     #[track_caller]
     pub fn raise<T: EventContent<C>, C>(&mut self, id: &str, event: T, content: C) {
         let Action::Raise { event, payload } = raise(&event, T::encode(content)) else { return };
         self.drive(|driver| driver.raise(id, &event, &payload));
     }
 
-    /// Asks an instance to cancel.
+    /// Requests the cancellation of an instance.
     ///
     /// # Panics
     ///
-    /// If there is no such instance.
+    /// If the instance does not exist.
     #[track_caller]
     pub fn cancel(&mut self, id: &str, reason: &str) {
         let answer = self.drive(|driver| {
@@ -34,12 +34,12 @@ impl TestEnvironment {
         assert!(is_done, "{id:?} cannot be cancelled: {answer:?}");
     }
 
-    /// Asks an instance a query: a [`Query`](perennial::Query) and its input, or a name and a payload. One that has ended
-    /// answers, too.
+    /// Queries an instance, with a [`Query`](perennial::Query) and its input, or a name and a payload.
+    /// Instances that have ended answer queries, too.
     ///
     /// # Panics
     ///
-    /// If it does not answer, or with something else.
+    /// If the query fails, or its answer is of another type.
     #[track_caller]
     pub fn query<T, I, K>(&mut self, id: &str, query: T, input: I) -> T::Output
     where
@@ -48,13 +48,13 @@ impl TestEnvironment {
         let name = query.name().into_owned();
         let instance_call = InstanceCall::Query { name: name.clone(), payload: written(T::encode(input)) };
         let answer = self.drive(|driver| driver.request(id, || Request::Call(instance_call.clone())));
-        let answer = told(outcome(id, answer).map_err(|error| format!("{name:?} has no answer: {error}")));
-        let other = |error| format!("{id:?} answers {name:?} with something else: {error}");
-        told(T::read_output(answer).map_err(other))
+        let answer = or_panic(outcome(id, answer).map_err(|error| format!("{name:?} failed: {error}")));
+        let other = |error| format!("the answer of {id:?} to {name:?} is of another type: {error}");
+        or_panic(T::read_output(answer).map_err(other))
     }
 
-    /// Sends an update to an instance and lets time pass until its outcome is there, as a client would wait for it: the
-    /// handler may itself wait for activities and timers. What is refused leaves no trace.
+    /// Sends an update to an instance and lets time pass until it has an outcome, as a client would wait for
+    /// it: the handler may wait for activities and timers. A refused update is not recorded.
     ///
     /// ```
     /// use perennial::prelude::*;
@@ -87,7 +87,7 @@ impl TestEnvironment {
     ///
     /// # Panics
     ///
-    /// If the outcome never comes, or is something else.
+    /// If the update never has an outcome, or its result is of another type.
     #[track_caller]
     pub fn update<T, I, K>(
         &mut self,
@@ -101,16 +101,18 @@ impl TestEnvironment {
         let name = update.name().into_owned();
         let payload = written(T::encode(input));
         let answer = self.drive(|driver| driver.update(id, &name, &payload));
-        let answer = told(answer.map_err(|halt| format!("{name:?} of {id:?} has no outcome: {halt}")));
-        let other = |error: NotOfType| format!("{id:?} answers {name:?} with something else: {error}");
+        let answer = or_panic(answer.map_err(|halt| format!("{name:?} of {id:?} has no outcome: {halt}")));
+        let other =
+            |error: NotOfType| format!("the answer of {id:?} to {name:?} is of another type: {error}");
         match outcome(id, answer) {
-            Ok(payload) => Ok(told(T::read_output(payload).map_err(other))),
+            Ok(payload) => Ok(or_panic(T::read_output(payload).map_err(other))),
             Err(ClientError::UpdateFailed { id, error }) => {
-                let error = told(T::read_error(error).map_err(other));
+                let error = or_panic(T::read_error(error).map_err(other));
                 Err(UpdateError::Failed { id, error })
             }
             Err(ClientError::Refused { id, reason, error }) => {
-                // What the code cannot read it refuses in words, whatever its own error is.
+                // An input that the code cannot decode is refused with a text, whatever the update's own
+                // error type is.
                 let error = error.and_then(|error| T::read_error(error).ok());
                 Err(UpdateError::Refused { id, reason, error })
             }
@@ -118,8 +120,8 @@ impl TestEnvironment {
         }
     }
 
-    /// What came of the updates of [`TestEnvironment::update_at`], with their names, in the order of the script. One
-    /// that was not sent, or has no outcome yet, is left out.
+    /// The outcomes of the updates of [`TestEnvironment::update_at`], with their names, in the order of the
+    /// script. Updates that were not sent, or have no outcome yet, are left out.
     pub fn scripted_updates(&self) -> Vec<(String, Result<Payload, ClientError>)> {
         let Some(driver) = &self.driver else { return Vec::new() };
         let outcomes = driver.scripted_updates();
@@ -127,7 +129,7 @@ impl TestEnvironment {
     }
 }
 
-/// What a client hears of an answer.
+/// Converts a response into the result that a client returns.
 fn outcome(id: &str, answer: Response) -> Result<Payload, ClientError> {
     let id = id.to_owned();
     match answer {
@@ -148,15 +150,14 @@ fn outcome(id: &str, answer: Response) -> Result<Payload, ClientError> {
     }
 }
 
-/// An input as it is sent.
 #[track_caller]
 pub(super) fn written(input: Result<Payload, serde_json::Error>) -> Payload {
-    told(input.map_err(|error| format!("the input cannot be written as JSON: {error}")))
+    or_panic(input.map_err(|error| format!("the input cannot be written as JSON: {error}")))
 }
 
-/// A value, or a panic that is the caller's: in a closure, `track_caller` would name our own line.
+/// Unwraps a result, or panics at the caller's line: `track_caller` in a closure would report this file.
 #[track_caller]
-pub(super) fn told<T>(outcome: Result<T, String>) -> T {
+pub(super) fn or_panic<T>(outcome: Result<T, String>) -> T {
     match outcome {
         Ok(value) => value,
         Err(problem) => panic!("{problem}"),

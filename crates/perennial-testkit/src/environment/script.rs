@@ -1,33 +1,31 @@
-//! What happens to instances from outside, as a test has written it down beforehand.
+//! Actions on instances that a test plans in advance.
 
 use perennial_core::Payload;
 use perennial_core::shard::{InstanceCall, Request, RequestId, Said};
 
-/// One thing that is to happen.
+/// A planned action.
 #[derive(Clone, Debug)]
 pub(super) struct Scripted {
     pub(super) when: When,
-    /// The instance; the one that was started last if not given.
+    /// The target; `None` for the most recently started instance.
     pub(super) instance: Option<String>,
     pub(super) action: Action,
     pub(super) is_done: bool,
-    /// Where it was asked, if it has an outcome to wait for.
+    /// The request that was sent, if the action has an outcome to wait for.
     pub(super) sent: Option<SentRequest>,
 }
 
-/// Something that was asked of an instance.
 #[derive(Clone, Debug)]
 pub(super) struct SentRequest {
     pub(super) id: String,
     pub(super) request: RequestId,
-    /// How often the process had died by then; after another time it is asked again.
+    /// The number of crashes at that time. After another crash the request is sent again.
     pub(super) crashes: u64,
 }
 
-/// When it is to happen.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum When {
-    /// This long after the environment began.
+    /// This long after the start of the environment.
     AfterMs(u64),
     /// As soon as the instance waits for the event.
     Waiting,
@@ -46,19 +44,19 @@ pub(super) enum Action {
     Cancel {
         reason: String,
     },
-    /// Say something about an attempt that waits for its token.
-    Say {
+    /// Reports an outcome for an attempt that waits for its token.
+    TokenCall {
         activity: String,
         said: Said,
     },
 }
 
 impl Scripted {
-    /// What is asked of the instance. The number tells this action from others when it has to be asked again. What is said
-    /// about an attempt depends on the attempt.
+    /// The request to send to the instance. The number identifies the action when it is sent again. `None`
+    /// for a token call, which depends on the attempt.
     pub(super) fn request(&self, number: usize) -> Option<Request> {
         Some(match &self.action {
-            Action::Say { .. } => return None,
+            Action::TokenCall { .. } => return None,
             Action::Raise { event, payload } => Request::Raise {
                 name: event.clone(),
                 payload: payload.clone(),
@@ -75,12 +73,12 @@ impl Scripted {
         })
     }
 
-    /// What tells the action of a number from others.
+    /// Identifies the action with this number.
     pub(super) fn key(number: usize) -> String {
         format!("script-{number}")
     }
 
-    /// The event that has to be waited for.
+    /// The event that the instance must be waiting for.
     pub(super) fn awaited(&self) -> Option<&str> {
         match (&self.when, &self.action) {
             (When::Waiting, Action::Raise { event, .. }) => Some(event),

@@ -1,4 +1,4 @@
-//! Starting instances in a test.
+//! Starts instances in a test.
 
 use std::marker::PhantomData;
 
@@ -6,26 +6,28 @@ use perennial::typed::OrchestrationTarget;
 use perennial::{ClientError, StartOptions};
 use perennial_core::check_name;
 
-use super::requests::told;
+use super::requests::or_panic;
 use super::{TestEnvironment, TestRun};
 
 impl TestEnvironment {
-    /// Starts an instance. It has gone as far as it can without time passing, and without activities, when this returns.
+    /// Starts an instance. It runs as far as it can without time passing and without activities before this
+    /// returns.
     ///
     /// # Panics
     ///
-    /// If no such orchestration is registered, if the id is taken, or if something is missing that a runtime would refuse to
-    /// start without: state that an activity declares, or what an orchestration declares to use and nobody mocks.
+    /// If the orchestration is not registered, if the id exists, or if something is missing without which a
+    /// runtime would not start: state that an activity declares, or an activity or orchestration that an
+    /// orchestration declares to use and that is not mocked.
     #[track_caller]
     pub fn start<T, I, K>(&mut self, orchestration: T, id: &str, input: I) -> TestRun<T::Output, T::Error>
     where
         T: OrchestrationTarget<I, K>,
     {
         let started = self.start_with(orchestration, id, input, StartOptions::default());
-        told(started.map_err(|error| format!("{id:?} cannot be started: {error}")))
+        or_panic(started.map_err(|error| format!("{id:?} cannot be started: {error}")))
     }
 
-    /// Starts an instance this way, as a client does. Delays and timeouts are those of the virtual clock.
+    /// Starts an instance with options, as a client does. Delays and timeouts are on the virtual clock.
     ///
     /// ```
     /// use perennial::prelude::*;
@@ -49,7 +51,7 @@ impl TestEnvironment {
     ///
     /// # Panics
     ///
-    /// If something is missing that a runtime would refuse to start without.
+    /// If something is missing without which a runtime would not start.
     #[track_caller]
     pub fn start_with<T, I, K>(
         &mut self,

@@ -1,4 +1,4 @@
-//! Attempts that wait for whoever has their token: a test says what came of them.
+//! Activities that are completed later with a token: the test supplies their outcomes.
 
 use std::borrow::Cow;
 use std::future::Future;
@@ -11,20 +11,20 @@ use serde::Serialize;
 
 use super::TestEnvironment;
 use super::driver::Driver;
-use super::requests::{told, written};
+use super::requests::{or_panic, written};
 use super::script::{Action, When};
 
-/// Something that stands for an activity whose result comes later: a function marked with `#[activity]` that returns
-/// `Result<Later<T>, E>`, an [`Activity`], or a name (then results and errors are payloads).
+/// An activity that is completed later: a function marked with `#[activity]` that returns `Result<Later<T>,
+/// E>`, an [`Activity`], or a name (then results and errors are payloads).
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not an activity that is completed later",
     label = "not an activity that returns `Result<Later<T>, E>`",
     note = "pass a function marked with `#[activity]` that returns `Result<Later<T>, E>`, or a name"
 )]
 pub trait TokenTarget<K> {
-    /// What completes it.
+    /// The result type of the activity.
     type Value: Serialize;
-    /// What fails it.
+    /// The error type of the activity.
     type Error: Serialize;
 
     /// The registered name.
@@ -78,8 +78,8 @@ impl<A, O: Serialize, E: Serialize> TokenTarget<by::Described> for Activity<A, O
 }
 
 impl TestEnvironment {
-    /// Completes an activity as soon as an attempt of it waits for its token, in the instance that was started last. Several
-    /// for one activity complete one after the other.
+    /// Completes an activity as soon as an attempt of it waits for its token, in the most recently started
+    /// instance. Several results for one activity complete one attempt each, in order.
     ///
     /// ```
     /// use perennial::prelude::*;
@@ -106,7 +106,7 @@ impl TestEnvironment {
     /// let asked = env().fail_when_waiting(approval, "on holiday".to_owned()).run(order, 7).unwrap();
     /// assert!(asked.starts_with("no answer") && asked.contains("on holiday"));
     ///
-    /// // Or on the way, whenever the test wants.
+    /// // Or at any time while the test runs.
     /// let mut env = env();
     /// let run = env.start(order, "order-7", 7);
     /// env.advance(Duration::from_secs(3_600));
@@ -120,60 +120,61 @@ impl TestEnvironment {
         result: T::Value,
     ) -> TestEnvironment {
         let said = Said::Completed(written(Payload::encode(&result)));
-        self.say_when_waiting(&activity, said)
+        self.script_token_call(&activity, said)
     }
 
-    /// Fails the attempt of an activity as soon as it waits for its token, in the instance that was started last. Its retry
-    /// policy says what is next.
+    /// Fails an attempt of an activity as soon as it waits for its token, in the most recently started
+    /// instance. The retry policy of the activity applies.
     #[track_caller]
     pub fn fail_when_waiting<T: TokenTarget<K>, K>(self, activity: T, error: T::Error) -> TestEnvironment {
         let said = Said::Failed(written(Payload::encode(&error)));
-        self.say_when_waiting(&activity, said)
+        self.script_token_call(&activity, said)
     }
 
     #[track_caller]
-    fn say_when_waiting<T: TokenTarget<K>, K>(self, activity: &T, said: Said) -> TestEnvironment {
+    fn script_token_call<T: TokenTarget<K>, K>(self, activity: &T, said: Said) -> TestEnvironment {
         let activity = activity.name().into_owned();
-        self.script(When::Waiting, None, Action::Say { activity, said })
+        self.script(When::Waiting, None, Action::TokenCall { activity, said })
     }
 
     /// Completes an activity of an instance that waits for its token.
     ///
     /// # Panics
     ///
-    /// If no attempt of it waits, or the orchestration cannot read the result.
+    /// If no attempt of the activity waits, or the orchestration cannot decode the result.
     #[track_caller]
     pub fn complete_activity<T: TokenTarget<K>, K>(&mut self, id: &str, activity: T, result: T::Value) {
         let said = Said::Completed(written(Payload::encode(&result)));
-        told(self.say(id, &activity.name(), &said));
+        or_panic(self.call_with_token(id, &activity.name(), &said));
     }
 
-    /// Fails the attempt of an activity of an instance that waits for its token. Its retry policy says what is next.
+    /// Fails an attempt of an activity of an instance that waits for its token. The retry policy of the
+    /// activity applies.
     ///
     /// # Panics
     ///
-    /// If no attempt of it waits.
+    /// If no attempt of the activity waits.
     #[track_caller]
     pub fn fail_activity<T: TokenTarget<K>, K>(&mut self, id: &str, activity: T, error: T::Error) {
         let said = Said::Failed(written(Payload::encode(&error)));
-        told(self.say(id, &activity.name(), &said));
+        or_panic(self.call_with_token(id, &activity.name(), &said));
     }
 
-    fn say(&mut self, id: &str, activity: &str, said: &Said) -> Result<(), String> {
+    fn call_with_token(&mut self, id: &str, activity: &str, said: &Said) -> Result<(), String> {
         let reply = self.drive(|driver| {
             let call = driver.waiting_attempt(id, activity, said)?;
-            Some(driver.say(id, &call))
+            Some(driver.call_with_token(id, &call))
         });
         match reply {
             Some(CallReply::Answered(_)) => Ok(()),
             None => Err(format!("no attempt of the activity {activity:?} waits for its token in {id:?}")),
-            Some(other) => Err(format!("{id:?} does not take what is said of {activity:?}: {other:?}")),
+            Some(other) => Err(format!("{id:?} rejects the outcome of {activity:?}: {other:?}")),
         }
     }
 }
 
 impl Driver {
-    /// What is said of the oldest attempt of an activity that waits for its token, if there is one.
+    /// The call for the oldest attempt of an activity that waits for its token, if there is one.
     pub(super) fn waiting_attempt(&self, id: &str, activity: &str, said: &Said) -> Option<TokenCall> {
         let key = self.row(id)?.key;
         let tables = self.tables();
@@ -186,8 +187,8 @@ impl Driver {
         })
     }
 
-    /// Says something about an attempt. Asked again after a crash, it may have been taken before.
-    pub(super) fn say(&mut self, id: &str, call: &TokenCall) -> CallReply {
+    /// Reports an outcome for an attempt. Sent again after a crash, it may have been accepted before.
+    pub(super) fn call_with_token(&mut self, id: &str, call: &TokenCall) -> CallReply {
         let crashes = self.crashes();
         let answer = self.request(id, || Request::Call(InstanceCall::Token(Box::new(call.clone()))));
         match answer {
@@ -198,7 +199,7 @@ impl Driver {
                 CallReply::Answered(Payload::null())
             }
             Response::Reply(reply) => reply,
-            other => told(Err(format!("{id:?} does not answer who has a token: {other:?}"))),
+            other => or_panic(Err(format!("{id:?} does not answer a token call: {other:?}"))),
         }
     }
 }

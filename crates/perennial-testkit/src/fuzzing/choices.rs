@@ -1,6 +1,6 @@
-//! Choices taken from bytes, so that a fuzzer which changes the bytes changes the choices.
+//! Choices read from bytes, so that a fuzzer which changes the bytes changes the choices.
 
-/// Reads choices off bytes. When they run out, every choice is the first one.
+/// Reads choices from bytes. After the last byte, every choice is the first one.
 pub(super) struct Choices<'a> {
     rest: &'a [u8],
 }
@@ -18,7 +18,7 @@ impl<'a> Choices<'a> {
         *first
     }
 
-    /// A number below `bound`; zero if that is zero.
+    /// A number below `bound`; zero if `bound` is zero.
     pub(super) fn below(&mut self, bound: usize) -> usize {
         let wide = if bound > 256 { usize::from(self.byte()) << 8 } else { 0 };
         (wide | usize::from(self.byte())) % bound.max(1)

@@ -1,7 +1,7 @@
-//! Breaking a recorded history: its turns, its events, the numbers and words in its text, its bytes.
+//! Corrupts a recorded history: its turns, its events, the numbers and words in its text, its bytes.
 //!
-//! Random bytes never come past the parser, and random events never past the count of ids. So events are moved about
-//! as they are, and mostly renumbered afterwards, so that the code gets to see them.
+//! Random bytes never get past the parser, and random events never past the check of ids. So whole events are
+//! moved, and usually renumbered afterwards, so that the code receives them.
 
 use std::collections::BTreeMap;
 
@@ -82,7 +82,7 @@ fn change_events(turns: &mut [Turn], position: usize, choices: &mut Choices<'_>)
     }
 }
 
-/// Gives turns and events the order and the numbers that they have to have, and lets references follow their events.
+/// Restores the order and the numbers of turns and events, and adjusts references.
 fn renumber(turns: &mut [Turn]) {
     let mut moved = BTreeMap::new();
     let mut id = EventId(0);
@@ -138,14 +138,14 @@ fn change_text(text: &mut Vec<u8>, choices: &mut Choices<'_>) {
     }
 }
 
-/// Puts something else in the place of the next run of such bytes.
+/// Replaces the next run of matching bytes.
 fn replace(text: &mut Vec<u8>, from: usize, belongs: fn(&u8) -> bool, new: &[u8]) {
     if let Some(run) = run(text, from, belongs) {
         text.splice(run, new.iter().copied());
     }
 }
 
-/// The next run of such bytes from a place on.
+/// The next run of matching bytes, starting at a position.
 fn run(text: &[u8], from: usize, belongs: fn(&u8) -> bool) -> Option<std::ops::Range<usize>> {
     let start = from + text[from..].iter().position(belongs)?;
     let length = text[start..].iter().take_while(|byte| belongs(byte)).count();

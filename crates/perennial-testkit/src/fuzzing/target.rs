@@ -13,10 +13,10 @@ use super::options;
 
 pub(super) const INSTANCE: &str = "fuzzed-1";
 
-/// What the orchestration is asked to do, as its input.
+/// Inputs of the orchestration, which select its behaviour.
 const SHAPES: [&str; 4] = ["plain", "tidy", "again", "race"];
 
-/// A bit of everything, by way of `input`. It never panics by itself.
+/// Uses a bit of every feature, depending on `input`. It never panics by itself.
 pub(super) async fn orchestration(ctx: OrchestrationContext, input: Payload) -> Result<Payload, Payload> {
     let shape: String = input.decode().unwrap_or_default();
     let ticks = ctx.state(0_u64);
@@ -56,7 +56,7 @@ pub(super) async fn orchestration(ctx: OrchestrationContext, input: Payload) -> 
     if ctx.is_cancelled() { Err(Payload::from("cancelled")) } else { Ok(input) }
 }
 
-/// What comes in from outside, and what may be asked.
+/// Installs handlers of events, queries and updates.
 fn answer(ctx: &OrchestrationContext, ticks: &perennial_core::State<u64>) {
     let (handling, counted) = (ctx.clone(), ticks.clone());
     ctx.on_event("tick", move |payload| {
@@ -107,7 +107,7 @@ async fn branch(ctx: OrchestrationContext, number: u64) -> String {
     }
 }
 
-/// Asks what may be asked between turns. Whether there is an answer depends on how far the code came.
+/// Sends a query and an update between turns. Whether there is an answer depends on how far the code came.
 pub(super) fn query_and_update(execution: &mut Execution) {
     match execution.query("ticks", Payload::null()) {
         Ok(_) | Err(QueryFailure::NoHandler { .. }) => {}
@@ -133,7 +133,7 @@ pub(super) fn record(choices: &mut Choices<'_>) -> Vec<Turn> {
     let mut now_ms = 1_000;
     for _ in 0..=choices.below(16) {
         let jobs = if turns.is_empty() { Vec::new() } else { jobs(execution.ledger(), choices) };
-        let taken = execution.take_turn(now_ms, jobs).expect("the orchestration does nothing wrong");
+        let taken = execution.take_turn(now_ms, jobs).expect("the orchestration has no errors");
         turns.extend(taken.turn);
         now_ms += 10;
         if execution.has_ended() {
@@ -143,7 +143,7 @@ pub(super) fn record(choices: &mut Choices<'_>) -> Vec<Turn> {
     turns
 }
 
-/// Jobs for a turn: some of what is open completes, and more comes in, fitting or not.
+/// Jobs for a turn: some open operations complete, and other jobs arrive, valid or not.
 pub(super) fn jobs(ledger: &Ledger, choices: &mut Choices<'_>) -> Vec<Job> {
     let mut jobs = Vec::new();
     for (id, open) in ledger.open() {
@@ -205,7 +205,6 @@ fn event(name: &str, choices: &mut Choices<'_>) -> Job {
     Job::ExternalEvent { name, payload, key, trace: None }
 }
 
-/// Some JSON.
 pub(super) fn value(choices: &mut Choices<'_>) -> Payload {
     let texts = ["null", "0", "\"text\"", "[1, 2]", "{\"b\":1,\"a\":[true]}", "1e400"];
     let text = choices.pick(&texts).copied().unwrap_or("null");

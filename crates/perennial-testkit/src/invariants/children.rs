@@ -1,7 +1,7 @@
 //! I13: one child per schedule, one outcome to its parent.
 //!
-//! What a parent's history says of a child is compared with the child's own: its link, its id, its input, its ending. A
-//! child that its parent waits for exists, or its start is on its way; once it has ended, so is its outcome.
+//! The parent's history is compared with the child's own: its link, id, input and ending. A child that its
+//! parent waits for exists, or its start is in an inbox; once it has ended, the same holds for its outcome.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,10 +11,10 @@ use perennial_core::{ChildError, Decision, Ending, EventId, EventKind, InstanceK
 
 use super::{Breach, ClientLog, Decoded, Snapshot, StoredInstance, all_events};
 
-/// What names a schedule: the parent's key, execution and event.
+/// Identifies a schedule: the parent's key, execution and event.
 type Place = (String, u64, EventId);
 
-/// A schedule in a parent's history, and what became of it there.
+/// A schedule in a parent's history, and its outcome there.
 struct Scheduled<'a> {
     decision: &'a Decision,
     outcome: Option<&'a Job>,
@@ -59,7 +59,7 @@ struct Families<'a> {
     all: &'a BTreeMap<InstanceKey, Decoded<'a>>,
     log: &'a ClientLog,
     children: BTreeMap<Place, Vec<&'a StoredInstance>>,
-    /// The schedules whose start is on its way; none if nobody could look.
+    /// The schedules whose start is in an inbox; `None` if inboxes could not be read.
     starts: Option<Vec<Place>>,
     found: &'a mut Vec<Breach>,
 }
@@ -69,8 +69,8 @@ impl Families<'_> {
         self.found.push(Breach { invariant: "I13", instance: id.to_owned(), what });
     }
 
-    /// A child's link is the same in its row and in all its executions, and names a schedule of its parent, if that
-    /// still exists.
+    /// Checks that a child's link is the same in its row and in all its executions, and names a schedule of
+    /// its parent, if that still exists.
     fn check_links(&mut self, child: &Decoded<'_>) {
         let row = child.row();
         let started = child.executions.values().filter_map(|turns| turns.first().and_then(Turn::started));
@@ -113,7 +113,7 @@ impl Families<'_> {
             let is_current = execution == row.execution && !row.status.is_final();
             match scheduled.outcome {
                 Some(outcome) => {
-                    // After a reset it is not recorded of which of these children it was told.
+                    // After a reset, the history does not record for which of these children the outcome was.
                     let place = |starter| (row.key.to_string(), starter, event);
                     let explain =
                         |starter| self.explain_outcome(parent, &place(starter), &scheduled, outcome);
@@ -144,7 +144,7 @@ impl Families<'_> {
         starters(parent, execution).rev().find(has_child).unwrap_or(execution)
     }
 
-    /// The parent was told what became of the child of a place. Returns what cannot be, if so.
+    /// Checks the outcome of a child that its parent received. Returns the violation, if there is one.
     fn explain_outcome(
         &self,
         parent: &Decoded<'_>,
@@ -158,21 +158,22 @@ impl Families<'_> {
         let child = self.children.get(place).and_then(|children| children.first());
         match child {
             Some(child) if is_not_started => {
-                Some(format!("child {} of {event} is there, and was not started", child.row.id))
+                Some(format!("child {} of {event} exists, but was not started", child.row.id))
             }
             Some(child) => {
                 let child = self.all.get(&child.row.key)?;
                 let expected =
                     child.current().last().and_then(Turn::ending).and_then(|it| as_outcome(event, it));
-                // One that was reset had another end before.
+                // A child that was reset had another end before.
                 let ends = child.executions.values().filter_map(|turns| turns.last()?.ending());
                 let was_told = (1..=child.row().execution).any(|it| child.reset_of(it).is_some())
                     && (ends.filter_map(|it| as_outcome(event, it)).any(|it| it == *outcome)
                         || !child.is_whole());
                 let is_it = expected.as_ref() == Some(outcome) || was_told;
-                let (child, told) = (&child.row().id, outcome.name());
-                (!is_it)
-                    .then(|| format!("of child {child} of {event} it was told {told}, which is not its end"))
+                let (child, received) = (&child.row().id, outcome.name());
+                (!is_it).then(|| {
+                    format!("it received {received} for child {child} of {event}, which is not its end")
+                })
             }
             None if is_not_started => None,
             None => {
@@ -182,7 +183,7 @@ impl Families<'_> {
         }
     }
 
-    /// The parent waits for the child.
+    /// Checks a child that its parent waits for.
     fn check_open(
         &mut self,
         parent: &Decoded<'_>,
@@ -202,14 +203,17 @@ impl Families<'_> {
             Some(child) if child.row.status.is_final() && !may_be_told => {
                 self.breach(
                     &row.id,
-                    format!("child {} of {event} has ended, and it is not told", child.row.id),
+                    format!("child {} of {event} has ended, and its outcome is missing", child.row.id),
                 );
             }
             Some(_) => {}
             None => {
                 let is_on_its_way = self.starts.as_ref().is_none_or(|starts| starts.contains(place));
                 if !is_on_its_way && !may_be_told && !self.is_deleted(parent, place, scheduled) {
-                    self.breach(&row.id, format!("it waits for the child of {event}, which nobody starts"));
+                    self.breach(
+                        &row.id,
+                        format!("it waits for the child of {event}, whose start is missing"),
+                    );
                 }
             }
         }
@@ -260,7 +264,7 @@ fn schedules(turns: &[Turn]) -> BTreeMap<EventId, Scheduled<'_>> {
             }
             EventKind::Job(job) => {
                 if let Some(child) = job.source_event_id().and_then(|source| scheduled.get_mut(&source)) {
-                    // That there is one alone is I5's.
+                    // I5 checks that there is only one.
                     child.outcome.get_or_insert(job);
                 }
             }
@@ -270,7 +274,7 @@ fn schedules(turns: &[Turn]) -> BTreeMap<EventId, Scheduled<'_>> {
     scheduled
 }
 
-/// What a parent is told of a child's end.
+/// The outcome that a parent receives for a child's end.
 fn as_outcome(source_event_id: EventId, ending: &Ending) -> Option<Job> {
     let error = match ending.clone() {
         Ending::OrchestrationCompleted { output: result } => {

@@ -1,4 +1,4 @@
-//! What holds within one history, event by event.
+//! Invariants within one history, by event.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use perennial_core::{Decision, EventId, EventKind, Job, Turn};
 
 use super::{Checked, all_events, decision};
 
-/// What was scheduled, and what has become of it.
+/// A scheduled operation, and its outcome.
 struct Scheduled<'a> {
     decision: &'a Decision,
     completions: usize,
@@ -14,16 +14,13 @@ struct Scheduled<'a> {
 }
 
 impl Checked<'_, '_> {
-    /// I1, I5, I10, I11, I12, without the engine's help; and of I3, what one history tells.
+    /// Checks I1, I5, I10, I11, I12 without the engine, and the part of I3 that a single history shows.
     pub(super) fn events(&mut self, execution: u64, turns: &[Turn]) {
         self.frame(turns);
         if let Some(started) = turns.first().and_then(Turn::started)
             && started.execution != execution
         {
-            self.breach(
-                "I3",
-                format!("execution {execution} says that it is execution {}", started.execution),
-            );
+            self.breach("I3", format!("execution {execution} claims to be execution {}", started.execution));
         }
         let mut scheduled: BTreeMap<EventId, Scheduled<'_>> = BTreeMap::new();
         for (at_ms, event) in all_events(turns) {
@@ -45,10 +42,10 @@ impl Checked<'_, '_> {
     fn frame(&mut self, turns: &[Turn]) {
         let ids = all_events(turns).map(|(_, event)| event.id.0);
         if let Some((expected, id)) = (1..).zip(ids).find(|(expected, id)| expected != id) {
-            self.breach("I1", format!("event {id} stands at place {expected}"));
+            self.breach("I1", format!("event {id} is at position {expected}"));
         }
         if let Some(pair) = turns.windows(2).find(|pair| pair[1].at_ms < pair[0].at_ms) {
-            self.breach("I11", format!("time goes back in turn {}", pair[1].number));
+            self.breach("I11", format!("time decreases in turn {}", pair[1].number));
         }
         if let Some(turn) = turns.iter().rev().skip(1).find(|turn| turn.ending().is_some()) {
             self.breach("I3", format!("turns were committed after turn {}, which ended it", turn.number));
@@ -105,7 +102,7 @@ impl Checked<'_, '_> {
     }
 }
 
-/// What a decision cancels.
+/// The event that a decision cancels.
 fn cancels(decision: &Decision) -> Option<EventId> {
     match decision {
         Decision::ActivityCancelRequested { source_event_id }

@@ -1,5 +1,5 @@
-//! I9: what crosses a continue-as-new. The old execution ends with it, the next begins where that one left off, and
-//! events that nobody read are its first jobs.
+//! I9: continue-as-new. The old execution ends with it, the next starts with the state that it left, and
+//! unread events are its first jobs.
 
 use perennial_core::shard::Message;
 use perennial_core::{
@@ -25,7 +25,8 @@ impl Checked<'_, '_> {
         }
     }
 
-    /// Whether the next execution was reset to a turn of this one; it keeps what it says then.
+    /// Whether the next execution was reset to a turn of this one. Then it must contain the turns up to
+    /// there.
     fn reset(&mut self, decoded: &Decoded<'_>, execution: u64, turns: &[Turn]) -> bool {
         let next = decoded.executions.get(&(execution + 1)).map_or(&[][..], Vec::as_slice);
         let Some(started) = next.first().and_then(Turn::started).cloned().or_else(|| {
@@ -35,7 +36,7 @@ impl Checked<'_, '_> {
                 _ => None,
             })
         }) else {
-            // Nobody could look.
+            // The turns could not be read.
             return next.is_empty() && decoded.messages().is_none();
         };
         let Some(reset) = started.reset.as_ref().filter(|reset| reset.execution == execution) else {
@@ -72,11 +73,10 @@ impl Checked<'_, '_> {
         match (next.first().and_then(Turn::started), start, &waiting) {
             (Some(started), ..) => self.started(turns, started),
             (None, Some(started), _) => self.started(turns, started),
-            // Nobody could look.
+            // The turns could not be read.
             (None, None, None) => return,
             (None, None, Some(_)) => {
-                let what =
-                    format!("execution {execution} continued as new, and there is nothing of the next");
+                let what = format!("execution {execution} continued as new, and the next does not exist");
                 return self.breach("I9", what);
             }
         }
@@ -90,7 +90,7 @@ impl Checked<'_, '_> {
         }
     }
 
-    /// What the next execution begins with is what the last one left behind.
+    /// Checks that the next execution starts with the state that the last one left.
     fn started(&mut self, turns: &[Turn], started: &Started) {
         let (Some(first), Some(last)) = (turns.first().and_then(Turn::started), turns.last()) else { return };
         let Some(Ending::OrchestrationContinuedAsNew { input, version }) = last.ending() else { return };
@@ -102,7 +102,7 @@ impl Checked<'_, '_> {
         let mut differs = Vec::new();
         let mut compare = |what: &'static str, is_same: bool| differs.extend((!is_same).then_some(what));
         compare("name", started.name == first.name);
-        // What was not asked for is resolved when the first turn is taken.
+        // A version that was not given is resolved in the first turn.
         let is_asked = |version: &String| *version == started.version;
         compare("version", version.as_ref().is_none_or(is_asked));
         compare("input", started.input == *input);
@@ -114,13 +114,13 @@ impl Checked<'_, '_> {
             compare("status", started.status.as_ref() == ledger.status());
         }
         if !differs.is_empty() {
-            let what = format!("execution {execution} begins with another {}", differs.join(", "));
+            let what = format!("execution {execution} starts with another {}", differs.join(", "));
             self.breach("I9", what);
         }
     }
 
-    /// What nobody read comes first, in order; what a turn had no room for still waits. In between it may be recorded that
-    /// somebody had an event or a message skipped, or the instance resumed.
+    /// Unread events come first, in order; those without room in a turn still wait. Records of skips and resumes may be in
+    /// between.
     fn carried(&mut self, carried: &[Job], next: &[Turn], waiting: Option<&[Message]>) {
         let jobs = next.iter().flat_map(|turn| turn.jobs().map(|(_, job)| job));
         let taken: Vec<&Job> = jobs.filter(|job| !is_record(job)).collect();
@@ -146,14 +146,18 @@ impl Checked<'_, '_> {
         }
     }
 
-    /// Without the code nobody knows what was read. But what did cross keeps its order.
+    /// Without the code it is unknown which events were read. But the events that were carried over keep
+    /// their order.
     fn carried_in_order(&mut self, turns: &[Turn], next: &[Turn]) {
         let before: Vec<(&String, &Payload, Option<&str>)> = turns.iter().flat_map(events).collect();
         let mut place = 0;
         for event in next.first().into_iter().flat_map(events) {
             let Some(found) = before.iter().position(|other| *other == event) else { continue };
             let Some(further) = before.iter().skip(place).position(|other| *other == event) else {
-                let what = format!("event {} crossed a continue-as-new out of order, from {found}", event.0);
+                let what = format!(
+                    "event {} was carried over a continue-as-new out of order, from {found}",
+                    event.0
+                );
                 return self.breach("I9", what);
             };
             place += further + 1;
@@ -168,7 +172,8 @@ fn events(turn: &Turn) -> impl Iterator<Item = (&String, &Payload, Option<&str>)
     })
 }
 
-/// What the code leaves behind, if it takes its last turn again as it did. It does not if values came from outside.
+/// The events that the code leaves unread, if it takes its last turn again in the same way. It does not if
+/// values came from outside.
 fn carried_by_code(handlers: &Handlers, id: &str, turns: &[Turn]) -> Option<Successor> {
     let (last, before) = turns.split_last()?;
     let calls_out = |(_, _, decision): (_, _, &Decision)| matches!(decision, Decision::SystemCall { .. });
@@ -185,12 +190,13 @@ fn carried_by_code(handlers: &Handlers, id: &str, turns: &[Turn]) -> Option<Succ
     taken.successor.filter(|_| taken.turn.as_ref() == Some(last))
 }
 
-/// Whether a job brings the code nothing, and records what was done to the instance.
+/// Whether a job delivers nothing to the code, and only records what was done to the instance.
 fn is_record(job: &Job) -> bool {
     matches!(job, Job::ExternalEventSkipped { .. } | Job::MessageSkipped { .. } | Job::InstanceResumed { .. })
 }
 
-/// Whether a job crossed as it was. The grace of a cancel is longer by the times in which nobody owned the instance.
+/// Whether a job was carried over unchanged. The grace period of a cancel is extended by the times without an
+/// owner.
 fn is_same(expected: &Job, found: &Job) -> bool {
     match (expected, found) {
         (

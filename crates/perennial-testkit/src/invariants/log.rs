@@ -1,4 +1,4 @@
-//! What callers were told, and what activities did: I6, I8, and of I2 that what was acknowledged exists.
+//! Answers to callers, and runs of activities: I6, I8, and the part of I2 that acknowledged instances exist.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,29 +7,29 @@ use perennial_core::{ActivityError, EventId, EventKind, InstanceKey, Job, Payloa
 
 use super::{Breach, Decoded, Snapshot, all_events};
 
-/// What was acknowledged, as its callers wrote it down.
+/// Acknowledged requests, as callers recorded them.
 #[derive(Clone, Debug, Default)]
 pub struct ClientLog {
     starts: BTreeSet<String>,
     deleted: BTreeSet<String>,
-    /// Those of which another instance may have the id by now, too.
+    /// Includes those whose id another instance may have by now.
     ever_deleted: BTreeSet<String>,
     recreated: BTreeSet<InstanceKey>,
-    /// By instance and sender, in order: event and payload, which have to be unlike every other of the instance.
+    /// By instance and sender, in order: event and payload, which must be unique within the instance.
     raised: BTreeMap<String, BTreeMap<String, Vec<(String, Payload)>>>,
     runs: BTreeMap<(String, u64, EventId), usize>,
-    troubled: Option<BTreeSet<String>>,
+    blocked_on_purpose: Option<BTreeSet<String>>,
 }
 
 impl ClientLog {
-    /// A start was acknowledged.
+    /// Records an acknowledged start.
     pub fn started(&mut self, id: impl Into<String>) {
         let id = id.into();
         self.deleted.remove(&id);
         self.starts.insert(id);
     }
 
-    /// That an instance was deleted was acknowledged. What was acknowledged of it before is forgotten.
+    /// Records an acknowledged deletion. Earlier acknowledgements of the instance are forgotten.
     pub fn deleted(&mut self, id: &str) {
         self.starts.remove(id);
         self.raised.remove(id);
@@ -37,31 +37,32 @@ impl ClientLog {
         self.ever_deleted.insert(id.to_owned());
     }
 
-    /// The id of a deleted instance is another one's, started by nobody who writes here.
+    /// Records that another instance, whose start is not recorded here, has the id of a deleted one.
     pub fn reused(&mut self, id: &str) {
         self.deleted.remove(id);
     }
 
-    /// An instance that was deleted exists again under the same key: its start was sent twice, and the second one came
-    /// after the deletion. The children of its first life may still be there.
+    /// Records that a deleted instance exists again under the same key: its start was sent twice, and the
+    /// second message arrived after the deletion. Children of the first instance may still exist.
     pub fn recreated(&mut self, key: InstanceKey) {
         self.recreated.insert(key);
     }
 
-    /// An event was acknowledged. A sender's events of one instance are noted in the order of acknowledgement.
+    /// Records an acknowledged event. A sender's events of one instance are recorded in the order of
+    /// acknowledgement.
     pub fn raised(&mut self, sender: &str, id: &str, event: &str, payload: impl Into<Payload>) {
         let of_instance = self.raised.entry(id.to_owned()).or_default();
         of_instance.entry(sender.to_owned()).or_default().push((event.to_owned(), payload.into()));
     }
 
-    /// An activity of an instance's execution ran.
+    /// Records a run of an activity.
     pub fn ran(&mut self, id: &str, execution: u64, event: EventId) {
         *self.runs.entry((id.to_owned(), execution, event)).or_default() += 1;
     }
 
-    /// This instance was put in trouble on purpose; from now on nobody else may be blocked.
+    /// Records that a test blocked this instance on purpose. From now on no other instance may be blocked.
     pub fn troubled(&mut self, id: impl Into<String>) {
-        self.troubled.get_or_insert_default().insert(id.into());
+        self.blocked_on_purpose.get_or_insert_default().insert(id.into());
     }
 
     /// The ids of acknowledged starts.
@@ -69,14 +70,14 @@ impl ClientLog {
         self.starts.iter().map(String::as_str)
     }
 
-    /// How many runs were more than the first of their activity.
+    /// The number of runs beyond the first of each activity.
     pub fn repeated_runs(&self) -> usize {
         self.runs.values().map(|runs| runs - 1).sum()
     }
 
-    /// Who was put in trouble, if somebody says so.
-    pub(super) fn in_trouble(&self) -> Option<&BTreeSet<String>> {
-        self.troubled.as_ref()
+    /// The instances that were blocked on purpose; `None` if this is not recorded.
+    pub(super) fn expected_blocked(&self) -> Option<&BTreeSet<String>> {
+        self.blocked_on_purpose.as_ref()
     }
 
     /// Whether an instance of this id was deleted.
@@ -89,7 +90,7 @@ impl ClientLog {
         self.recreated.contains(&key)
     }
 
-    /// I2: acknowledged means that it exists; I18: deleted means that it does not.
+    /// I2: acknowledged instances exist; I18: deleted ones do not.
     pub(super) fn check_starts(&self, snapshot: &Snapshot, found: &mut Vec<Breach>) {
         let ids: BTreeSet<&str> =
             snapshot.instances.iter().map(|instance| instance.row.id.as_str()).collect();
@@ -98,7 +99,7 @@ impl ClientLog {
             found.push(Breach { invariant: "I2", instance: id.to_owned(), what });
         }
         for id in self.deleted.iter().filter(|id| ids.contains(id.as_str())) {
-            let what = "that it was deleted was acknowledged, and it is there".to_owned();
+            let what = "its deletion was acknowledged, and it exists".to_owned();
             found.push(Breach { invariant: "I18", instance: id.clone(), what });
         }
     }
@@ -110,11 +111,12 @@ impl ClientLog {
         }
     }
 
-    /// I8: each acknowledged event is there once, in its sender's order, or waits, or the instance ended first.
+    /// I8: each acknowledged event was received once, in its sender's order, or waits, or the instance ended
+    /// first.
     fn check_raised(&self, decoded: &Decoded<'_>, found: &mut Vec<Breach>) {
         let id = &decoded.row().id;
         let mut breach = |what: String| found.push(Breach { invariant: "I8", instance: id.clone(), what });
-        // By event and payload: where each came, and in which execution.
+        // The positions and executions of each event and payload.
         let mut applied: BTreeMap<(&str, &str), Vec<(usize, u64)>> = BTreeMap::new();
         let executions = decoded.executions.iter();
         let events = executions
@@ -144,19 +146,19 @@ impl ClientLog {
                 let waits = waiting
                     .as_ref()
                     .is_none_or(|all| all.iter().any(|(name, found)| name == event && found == payload));
-                // An event that nobody read is there again in the next execution. One that a reset delivers again may be
-                // passed on, before it is delivered, by the next reset.
+                // An unread event is repeated in the next execution. One that a reset delivers again may be
+                // carried over by the next reset before it is delivered.
                 let was_reset = |from: u64, to: u64| (from + 1..=to).any(|it| decoded.reset_of(it).is_some());
                 let is_again = |from: u64, to: u64| to == from + 1 || (to > from && was_reset(from, to));
                 if places.windows(2).any(|pair| !is_again(pair[0].1, pair[1].1)) {
-                    breach(format!("{event} {payload:?} of {sender} came {} times", places.len()));
+                    breach(format!("{event} {payload:?} of {sender} was received {} times", places.len()));
                 }
                 match places.first() {
                     None if waits || may_be_lost => {}
                     None => breach(format!("{event} {payload:?} of {sender} was acknowledged and is lost")),
                     Some((place, _)) if last.is_some_and(|last| *place < last) => {
                         breach(format!(
-                            "{event} {payload:?} of {sender} came out of order: {raised:?} came as {applied:?}"
+                            "{event} {payload:?} of {sender} was received out of order: {raised:?} as {applied:?}"
                         ));
                     }
                     Some((place, _)) => last = Some(*place),
@@ -165,11 +167,11 @@ impl ClientLog {
         }
     }
 
-    /// I6: what has a result, or an error of its own, did run.
+    /// I6: an activity with a result, or with its own error, did run.
     fn check_runs(&self, decoded: &Decoded<'_>, found: &mut Vec<Breach>) {
         let id = &decoded.row().id;
         for (execution, turns) in &decoded.executions {
-            // What was kept by a reset ran in an execution before.
+            // Activities kept by a reset ran in an earlier execution.
             let first = if decoded.reset_of(*execution).is_some() { 1 } else { *execution };
             let has_run = |activity: EventId| {
                 (first..=*execution).any(|ran| self.runs.contains_key(&(id.clone(), ran, activity)))

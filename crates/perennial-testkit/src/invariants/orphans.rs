@@ -1,5 +1,6 @@
-//! I18: no row is left of an instance that does not exist, no task of an execution that has ended, no request past its
-//! time. And of I3, what the places of turns tell: within an execution they count 1, 2, 3, … and each is there once.
+//! I18: no rows of instances that do not exist, no tasks of executions that have ended, no requests past
+//! their deadline. And the part of I3 that the positions of turns show: within an execution they are 1, 2, 3,
+//! … without duplicates.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,19 +19,19 @@ pub(super) fn check(snapshot: &Snapshot, found: &mut Vec<Breach>) {
     places(snapshot, rows, &names, found);
 }
 
-/// Requests and answers that are there still, although their time was up and they should have been swept since. A sweep
-/// is due every `sweep_ms` while a node runs.
+/// Requests and replies that still exist although their deadline has passed and they should have been swept
+/// since. A sweep is due every `sweep_ms` while a node runs.
 pub fn unswept(snapshot: &Snapshot, now_ms: u64, sweep_ms: u64) -> Vec<Breach> {
     let deadlines = snapshot.rows.iter().flat_map(|rows| &rows.request_deadlines_ms);
     let late = deadlines.filter(|deadline_ms| **deadline_ms + sweep_ms < now_ms);
     late.map(|deadline_ms| {
-        let what = format!("a request's or answer's time was up at {deadline_ms}, and it is {now_ms}");
+        let what = format!("a request or reply had its deadline at {deadline_ms}, and it is {now_ms}");
         Breach { invariant: "I18", instance: String::new(), what }
     })
     .collect()
 }
 
-/// An execution that has ended leaves no task, but for those whose holders are yet to learn it.
+/// An execution that has ended has no tasks, except those whose holders have yet to notice.
 fn tasks(snapshot: &Snapshot, rows: &StoredRows, found: &mut Vec<Breach>) {
     let known: BTreeMap<InstanceKey, &InstanceRow> =
         snapshot.instances.iter().map(|instance| (instance.row.key, &instance.row)).collect();
@@ -38,14 +39,15 @@ fn tasks(snapshot: &Snapshot, rows: &StoredRows, found: &mut Vec<Breach>) {
         let is_over = |row: &&InstanceRow| row.status.is_final() || row.execution != task.id.execution;
         if let Some(row) = known.get(&task.id.key).copied().filter(is_over) {
             let (event, execution) = (task.id.event, task.id.execution);
-            let what = format!("task {event} of execution {execution} is left, and that has ended");
+            let what = format!("task {event} of execution {execution} exists, but the execution has ended");
             found.push(Breach { invariant: "I18", instance: row.id.clone(), what });
         }
     }
 }
 
 fn orphans(rows: &StoredRows, names: &BTreeMap<InstanceKey, &str>, found: &mut Vec<Breach>) {
-    // A start may be on its way to an instance that its owner has yet to insert, and mail may follow it.
+    // A start may be in the inbox of an instance whose owner has yet to insert it, and other messages may
+    // follow it.
     let to_be_born: BTreeSet<InstanceKey> = rows
         .inbox
         .iter()
@@ -62,7 +64,7 @@ fn orphans(rows: &StoredRows, names: &BTreeMap<InstanceKey, &str>, found: &mut V
         *counts.entry(row).or_default() += 1;
     }
     for ((key, table), count) in counts {
-        let what = format!("{count} rows of {table} are left, and it does not exist");
+        let what = format!("{count} rows of {table} exist, but the instance does not");
         found.push(Breach { invariant: "I18", instance: key.to_string(), what });
     }
 }
@@ -86,7 +88,7 @@ fn places(
         };
         numbers.sort_unstable();
         if let Some((expected, number)) = (1..).zip(numbers).find(|(expected, number)| expected != number) {
-            breach(format!("turn {number} of execution {execution} stands where turn {expected} should"));
+            breach(format!("turn {number} of execution {execution} is at the position of turn {expected}"));
         }
         if execution == 0 || known.get(&key).is_some_and(|current| execution > *current) {
             breach(format!("it has turns of execution {execution}, which its row does not know"));

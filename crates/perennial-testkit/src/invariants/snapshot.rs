@@ -1,4 +1,4 @@
-//! All rows of a store, as they are.
+//! A copy of all rows of a store.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,32 +10,33 @@ use perennial_core::store::{
     TaskState, TurnRow,
 };
 
-/// How many rows or turns are read at a time.
+/// The page size of reads.
 const PAGE: usize = 500;
 
-/// All rows of a store, of one moment.
+/// All rows of a store at one point in time.
 #[derive(Clone, Debug, Default)]
 pub struct Snapshot {
     /// The instances, oldest first.
     pub instances: Vec<StoredInstance>,
-    /// The rows beside them, also of instances that do not exist; none if nobody could look behind the store's back.
+    /// The rows of all tables, including those without an instance; `None` if they cannot be read through the
+    /// store.
     pub rows: Option<StoredRows>,
 }
 
-/// An instance with everything that is stored of it.
+/// An instance with all its rows.
 #[derive(Clone, Debug)]
 pub struct StoredInstance {
-    /// Its row.
+    /// The row of the instance.
     pub row: InstanceRow,
-    /// The stored turns of its executions by number; those that nobody could look at are not here.
+    /// The stored turns of its executions by number, without those that could not be read.
     pub executions: BTreeMap<u64, Vec<Arc<[u8]>>>,
-    /// Its messages; none if nobody could look.
+    /// Its messages; `None` if they could not be read.
     pub inbox: Option<Vec<InboxRow>>,
-    /// The tasks of its current execution; none if nobody could look.
+    /// The tasks of its current execution; `None` if they could not be read.
     pub tasks: Option<Vec<TaskRow>>,
 }
 
-/// What the tables hold, whoever it belongs to.
+/// The rows of all tables, with or without an instance.
 #[derive(Clone, Debug, Default)]
 pub struct StoredRows {
     /// Key, execution and number of every turn.
@@ -44,18 +45,18 @@ pub struct StoredRows {
     pub inbox: Vec<(InstanceKey, Arc<[u8]>)>,
     /// Every task.
     pub tasks: Vec<StoredTask>,
-    /// When each request and each reply is to be swept.
+    /// The deadlines of all requests and replies.
     pub request_deadlines_ms: Vec<u64>,
     /// The keys that rows of other tables name, with the table.
     pub others: Vec<(String, InstanceKey)>,
 }
 
-/// What there is of a task, whoever it belongs to.
+/// A task, with or without an instance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StoredTask {
-    /// Which activity it is.
+    /// The id of the activity.
     pub id: TaskId,
-    /// Whether its holder is yet to learn that nobody waits for it: it is cancelled, and leased until a time.
+    /// Whether its holder has yet to notice its cancellation: it is cancelled, and leased until a time.
     pub is_marked: bool,
 }
 
@@ -67,7 +68,7 @@ impl From<&TaskRow> for StoredTask {
 }
 
 impl Snapshot {
-    /// Reads everything that a store tells of.
+    /// Reads everything that the store's methods return.
     pub fn read(store: &dyn Store) -> Result<Snapshot, StoreError> {
         let mut snapshot = Snapshot::default();
         let mut after = None;
@@ -75,7 +76,7 @@ impl Snapshot {
             let page = wait_for(|reply| store.list(Criteria::default(), after, PAGE, reply))?;
             for row in page.rows {
                 let mut executions = BTreeMap::new();
-                // One more than there should be, in case there is.
+                // One more than expected, in case it exists.
                 for execution in 1..=row.execution + 1 {
                     let turns = read_turns(store, &row, execution)?;
                     if execution <= row.execution || !turns.is_empty() {
@@ -94,12 +95,12 @@ impl Snapshot {
         }
     }
 
-    /// Reads everything that a store in memory has.
+    /// Reads all rows of a memory store.
     pub fn read_memory(store: &MemoryStore) -> Result<Snapshot, StoreError> {
         let mut snapshot = Snapshot::read(store)?;
         let tables = store.tables();
         snapshot.rows = Some(StoredRows {
-            // Turns of a large instance that was deleted are left to sweeps.
+            // Turns of a large deleted instance are left to sweeps.
             turns: tables.turns.keys().filter(|(key, ..)| !tables.graves.contains(key)).copied().collect(),
             inbox: tables.inbox.values().map(|message| (message.to, Arc::clone(&message.body))).collect(),
             tasks: tables.tasks.values().map(StoredTask::from).collect(),
@@ -114,7 +115,7 @@ impl Snapshot {
         Ok(snapshot)
     }
 
-    /// Takes executions that are gone for deleted on purpose, but for the current one and the `keep` - 1 before it.
+    /// Treats missing executions as pruned, except the current one and the `keep` - 1 before it.
     pub fn excuse_pruned(&mut self, keep: u64) {
         for StoredInstance { row, executions, .. } in &mut self.instances {
             executions.retain(|execution, turns| !turns.is_empty() || execution + keep > row.execution);
@@ -142,11 +143,11 @@ fn read_turns(store: &dyn Store, row: &InstanceRow, execution: u64) -> Result<Ve
     }
 }
 
-/// Asks a store, and waits for its answer.
+/// Calls a store and waits for its answer.
 fn wait_for<T: Send + 'static>(call: impl FnOnce(Reply<T>)) -> Result<T, StoreError> {
     let (sender, receiver) = mpsc::channel();
     call(Box::new(move |answer| {
-        // Nobody waits any more if this fails.
+        // Fails only if the caller no longer waits.
         let _ = sender.send(answer);
     }));
     receiver.recv().unwrap_or(Err(StoreError::Closed))

@@ -1,5 +1,5 @@
-//! I2: who has not ended can be woken, and for everything that is open, by the very thing that would do it. An open
-//! activity has a task row, or its instance is owed; what wants attention at a time is not woken later than that.
+//! I2: an instance that has not ended can be woken, by the cause that belongs to each of its open operations.
+//! An open activity has a task row, or its instance is owed; the wake-up time is not later than any due time.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,7 +10,8 @@ use perennial_core::{Decision, EventId, Ledger, Turn};
 use super::{Checked, StoredInstance};
 
 impl Checked<'_, '_> {
-    /// Of the code that is replayed, if it is: what is open, and whether it has handlers that events and updates wake.
+    /// Takes the open operations according to the replayed code, if any, and whether it has handlers for
+    /// events and updates.
     pub(super) fn can_be_woken(&mut self, turns: &[Turn], replayed: Option<&(Ledger, bool)>) {
         let StoredInstance { row, inbox, tasks, .. } = self.instance;
         if row.status.is_final() {
@@ -22,7 +23,7 @@ impl Checked<'_, '_> {
         let read = turns
             .iter()
             .try_fold(Ledger::default(), |mut ledger, turn| ledger.apply_turn(turn).map(|()| ledger));
-        // Without its code nobody knows what handlers it has.
+        // Without the code, its handlers are unknown.
         let has_handlers = replayed.is_none_or(|(_, has_handlers)| *has_handlers);
         let replayed = replayed.map(|(ledger, _)| ledger.clone());
         let Some(ledger) = replayed.or_else(|| read.ok()) else { return };
@@ -51,7 +52,7 @@ impl Checked<'_, '_> {
         }
     }
 
-    /// What has not begun has its start in its inbox, and is woken for it.
+    /// An instance that has not started has its start in the inbox, and is woken for it.
     fn will_begin(&mut self) {
         let StoredInstance { row, inbox, .. } = self.instance;
         let Some(inbox) = inbox.as_ref().filter(|_| row.blocked.is_none()) else { return };
@@ -60,17 +61,18 @@ impl Checked<'_, '_> {
             _ => None,
         });
         let Some(start) = start else {
-            return self.breach("I2", "it has not begun, and no start is in its inbox");
+            return self.breach("I2", "it has not started, and no start is in its inbox");
         };
         if let Some(not_before_ms) = start.not_before_ms
             && row.wake_at_ms.is_none_or(|wake_at_ms| wake_at_ms > not_before_ms)
         {
-            let what = format!("it is to begin at {not_before_ms}, its row says {:?}", row.wake_at_ms);
+            let what = format!("it starts at {not_before_ms}, but its row says {:?}", row.wake_at_ms);
             self.breach("I2", what);
         }
     }
 
-    /// Somebody waits for what a task does, or it is marked so that its holder learns that nobody does.
+    /// Checks that a task belongs to an open activity, or is marked so that its holder notices the
+    /// cancellation.
     fn is_wanted(&mut self, task: &TaskRow, ledger: &Ledger) {
         let event = task.id.event;
         let open = ledger.open_decision(event);
@@ -85,12 +87,12 @@ impl Checked<'_, '_> {
             self.breach("I2", format!("task {event} waits for nothing"));
         }
         if task.state == TaskState::Queued && task.work.is_none() {
-            self.breach("I2", format!("task {event} is queued, and nobody is told what to do"));
+            self.breach("I2", format!("task {event} is queued without the data to run it"));
         }
     }
 
-    /// It is owed if and only if a new owner has to look after an activity: one without a row, or one that the owner
-    /// itself was running. One whose result is on its way may count or not.
+    /// An instance is owed if and only if a new owner must handle an activity: one without a row, or one that
+    /// the owner itself was running. An activity whose result is in the inbox may count or not.
     fn owes(&mut self, ledger: &Ledger, tasks: &BTreeMap<EventId, &TaskRow>) {
         let StoredInstance { row, inbox, .. } = self.instance;
         let results: BTreeSet<EventId> = inbox
@@ -114,14 +116,17 @@ impl Checked<'_, '_> {
         if !row.owed
             && let Some(event) = activities().find(|event| owed(event) && !results.contains(event))
         {
-            self.breach("I2", format!("nobody else looks after activity {event}, and it is not owed"));
+            self.breach(
+                "I2",
+                format!("activity {event} has no task to run it, and the instance is not owed"),
+            );
         }
         if row.owed && !activities().any(|event| owed(&event)) {
-            self.breach("I2", "it is owed, and there is nothing that a new owner would have to look after");
+            self.breach("I2", "it is owed, but a new owner has nothing to do");
         }
     }
 
-    /// It is woken no later than anything in it wants.
+    /// Checks that it is woken no later than anything in it is due.
     fn wakes_in_time<'t>(
         &mut self,
         ledger: &Ledger,
@@ -131,16 +136,16 @@ impl Checked<'_, '_> {
         let wake_at_ms = self.instance.row.wake_at_ms;
         let timer = ledger.timers().next().map(|(due_ms, event)| (due_ms, format!("timer {event} is due")));
         let deadline_ms = turns.first().and_then(Turn::started).and_then(|started| started.deadline_ms);
-        let deadline = deadline_ms.map(|at_ms| (at_ms, "its time is up".to_owned()));
-        // A lease is changed by its holder, behind the back of the row.
+        let deadline = deadline_ms.map(|at_ms| (at_ms, "its deadline passes".to_owned()));
+        // The holder changes a lease without changing the row.
         let tasks = tasks.filter(|task| !matches!(task.state, TaskState::Leased { .. }));
         let tasks = tasks.filter_map(|task| {
             task.due_ms.map(|due_ms| (due_ms, format!("{} task {} is due", task.state.name(), task.id.event)))
         });
         let wants: Vec<(u64, String)> = timer.into_iter().chain(deadline).chain(tasks).collect();
-        // When a grace ends is known to the owner, who knows the times in which there was none.
+        // Only the owner knows the end of a grace period, because it knows the times without an owner.
         if ledger.cancel_request().is_some() && wake_at_ms.is_none() {
-            self.breach("I2", "it is being cancelled, and nothing wakes it when its grace is over");
+            self.breach("I2", "it is being cancelled, and nothing wakes it at the end of its grace period");
         }
         for (at_ms, what) in wants {
             if wake_at_ms.is_none_or(|wake_at_ms| wake_at_ms > at_ms) {
@@ -150,7 +155,7 @@ impl Checked<'_, '_> {
     }
 }
 
-/// Whether the code of an attempt has returned, and whoever has its token completes it.
+/// Whether the code of an attempt has returned, and the holder of its token completes it.
 pub(crate) fn is_left_open(task: &TaskRow) -> bool {
     let work = task.work.as_deref().and_then(|work| TaskWork::decode(work).ok());
     work.and_then(|work| work.open).is_some_and(|open| open.left.is_some())

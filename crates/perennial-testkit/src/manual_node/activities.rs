@@ -1,4 +1,4 @@
-//! Attempts of activities: each runs until the test brings its result, or takes it back.
+//! Attempts of activities: each runs until the test returns its result or takes it back.
 
 use perennial_core::shard::{ActivityTask, CompletionToken, Message};
 use perennial_core::store::{Store, TaskId};
@@ -7,7 +7,7 @@ use perennial_core::{ActivityError, Decision, EventId, InstanceKey, Payload};
 use super::{ManualNode, QuarantineWish, wait_for_store};
 
 impl ManualNode {
-    /// Takes up a running activity, the oldest of that name.
+    /// Removes a running activity, the oldest of that name.
     ///
     /// # Panics
     ///
@@ -28,37 +28,37 @@ impl ManualNode {
         found.unwrap_or_else(|| panic!("{activity:?} of {id:?} is not running"))
     }
 
-    /// Takes up every running attempt, in the order in which they began.
+    /// Removes all running attempts, in the order in which they started.
     pub fn take_running(&mut self) -> Vec<ActivityTask> {
         std::mem::take(&mut self.running)
     }
 
-    /// Takes the activities that nobody waits for any more.
+    /// Removes and returns the cancelled activities.
     pub fn take_cancelled(&mut self) -> Vec<(InstanceKey, EventId)> {
         std::mem::take(&mut self.cancelled)
     }
 
-    /// Brings what an attempt reported.
+    /// Passes a heartbeat of an attempt to the lane.
     pub fn bring_heartbeat(&mut self, task: &ActivityTask, details: Payload) {
         self.feed(|lane, now| lane.handle_heartbeat(now, task, details));
     }
 
-    /// Lays an attempt back, in front of the others.
+    /// Puts an attempt back, in front of the others.
     pub fn put_back(&mut self, task: ActivityTask) {
         self.running.insert(0, task);
     }
 
-    /// Brings the result of an attempt.
+    /// Passes the result of an attempt to the lane.
     pub fn bring_result(&mut self, task: &ActivityTask, result: Result<Payload, ActivityError>) {
         self.feed(|lane, now| lane.handle_activity_done(now, task, result));
     }
 
-    /// The code of a running activity returns after a while without a result: whoever has its token completes it. Returns
-    /// the token.
+    /// Makes the code of a running activity return without a result after a while: the holder of its token
+    /// completes it. Returns the token.
     ///
     /// # Panics
     ///
-    /// If it has none.
+    /// If the activity has no token.
     pub fn leave_open(&mut self, id: &str, activity: &str, ran_ms: u64) -> CompletionToken {
         let task = self.pick_activity(id, activity);
         let token = CompletionToken::of(&task).expect("it was scheduled to complete later");
@@ -66,19 +66,19 @@ impl ManualNode {
         token
     }
 
-    /// Brings that the code of an attempt has returned without a result.
+    /// Reports that the code of an attempt has returned without a result.
     pub fn bring_left_open(&mut self, task: &ActivityTask, ran_ms: u64) {
         self.feed(|lane, now| lane.handle_activity_left_open(now, task, ran_ms));
     }
 
-    /// A running activity fails with an error of its own.
+    /// Fails a running activity with its own error.
     pub fn fail(&mut self, id: &str, activity: &str, error: impl Into<Payload>) -> &mut ManualNode {
         let task = self.pick_activity(id, activity);
         self.bring_result(&task, Err(ActivityError::Application(error.into())));
         self
     }
 
-    /// A running activity reports how far it is.
+    /// Sends a heartbeat of a running activity.
     pub fn heartbeat(&mut self, id: &str, activity: &str, details: impl Into<Payload>) -> &mut ManualNode {
         let task = self.pick_activity(id, activity);
         self.bring_heartbeat(&task, details.into());
@@ -86,7 +86,7 @@ impl ManualNode {
         self
     }
 
-    /// The node stops in good order: activities that run are told to stop and given back.
+    /// Shuts the node down cleanly: running activities are cancelled and given back.
     pub fn release_activities(&mut self) -> &mut ManualNode {
         self.feed(|lane, now| lane.handle_stopping(now));
         for task in std::mem::take(&mut self.running) {
@@ -95,20 +95,20 @@ impl ManualNode {
         self
     }
 
-    /// The shards are to come to rest: the node is about to give them up.
+    /// Closes the shards: the node is about to release them.
     pub fn close_shards(&mut self) -> &mut ManualNode {
         self.feed(|lane, now| lane.handle_closing(now));
         self
     }
 
-    /// A running activity returns.
+    /// Completes a running activity.
     pub fn finish(&mut self, id: &str, activity: &str, result: impl Into<Payload>) -> &mut ManualNode {
         let task = self.pick_activity(id, activity);
         self.bring_result(&task, Ok(result.into()));
         self
     }
 
-    /// Lets every activity run that wants to run alone.
+    /// Runs every activity that waits for quarantine.
     pub fn grant_quarantine_slots(&mut self) -> &mut ManualNode {
         for QuarantineWish { shard, tenure, key, event } in std::mem::take(&mut self.quarantine_wishes) {
             self.feed(|lane, now| lane.handle_slot_granted(now, shard, tenure, key, event));
@@ -116,12 +116,12 @@ impl ManualNode {
         self
     }
 
-    /// The activities of an id that the lane handed over to the node and that still run.
+    /// The activities of an id that the lane handed over to the node and that are still running.
     pub fn handed_over(&self, id: &str) -> Vec<String> {
         self.handed_over.iter().filter(|task| &*task.instance == id).map(|task| task.name.clone()).collect()
     }
 
-    /// An activity that the lane handed over to the node returns. Returns whether it was still the node's.
+    /// Completes an activity that the lane handed over to the node. Returns whether the node still held it.
     ///
     /// # Panics
     ///
@@ -149,13 +149,13 @@ impl ManualNode {
             task.instance
         );
         let beside = self.running.iter().find(|other| (other.key, other.execution, other.event) == place);
-        assert!(beside.is_none(), "{:?} of {:?} runs twice at a time", task.name, task.instance);
+        assert!(beside.is_none(), "{:?} of {:?} has two concurrent runs", task.name, task.instance);
         self.seen.runs.push(format!("{} {}", task.instance, task.name));
         self.seen.activities.insert((key, event), task.name.clone());
         self.running.push(task);
     }
 
-    /// Whether somebody else wrote the schedule of an activity into the store.
+    /// Whether another process wrote the schedule of an activity to the store.
     fn is_scheduled_by_another(&self, task: &ActivityTask) -> bool {
         let Some(row) = self.try_row(&task.instance).filter(|row| row.key == task.key) else { return false };
         let history = self.history(&row, task.execution);
@@ -165,13 +165,13 @@ impl ManualNode {
         })
     }
 
-    /// An attempt that runs here is a task of the node now.
+    /// Turns a running attempt into a task of the node.
     pub(super) fn hand_over(&mut self, task: &ActivityTask) {
         let is_it = |other: &ActivityTask| {
             (other.key, other.execution, other.event) == (task.key, task.execution, task.event)
         };
         let position = self.running.iter().position(is_it);
-        let position = position.unwrap_or_else(|| panic!("{:?} does not run and is handed over", task.name));
+        let position = position.unwrap_or_else(|| panic!("{:?} is handed over but not running", task.name));
         self.running.remove(position);
         self.handed_over.push(task.clone());
     }

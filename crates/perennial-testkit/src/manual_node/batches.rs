@@ -1,4 +1,4 @@
-//! Writing batches, and everything that can come of one.
+//! Writes batches, with every possible outcome.
 
 use std::sync::Arc;
 
@@ -10,17 +10,16 @@ use perennial_core::store::{Commit, CommitOutcome, SessionId, Store, StoreError,
 use super::{ManualNode, wait_for_store};
 
 impl ManualNode {
-    /// The commits of the batch that is in flight.
     fn in_flight(&self) -> Arc<[Commit]> {
         self.waiting.batch().map(|(_, batch)| batch).unwrap_or_default()
     }
 
-    /// The instances of the batch that is in flight, in order.
+    /// The instances of the batch in flight, in order.
     pub fn batch(&self) -> Vec<String> {
         self.in_flight().iter().map(|commit| self.name_in(commit)).collect()
     }
 
-    /// The batch that is in flight, each member in words: the instance and the kinds of the events of its turn.
+    /// The batch in flight as text: for each member the instance and the kinds of events of its turn.
     pub fn batch_words(&self) -> Vec<String> {
         let words = |commit: &Commit| {
             let turn = commit.turn.as_ref().and_then(|row| decode_turn(row.number, &row.bytes).ok());
@@ -33,7 +32,7 @@ impl ManualNode {
         self.in_flight().iter().map(words).collect()
     }
 
-    /// Writes the batch that is in flight. Returns how many members it had.
+    /// Writes the batch in flight. Returns its number of members.
     pub fn commit(&mut self) -> usize {
         if self.waiting.batch().is_none() {
             return 0;
@@ -41,11 +40,11 @@ impl ManualNode {
         self.commit_with(|_| ())
     }
 
-    /// Writes the batch that is in flight, and does something else before the lane hears of it.
+    /// Writes the batch in flight, and runs `meanwhile` before the lane gets the answer.
     ///
     /// # Panics
     ///
-    /// If there is none.
+    /// If no batch is in flight.
     pub fn commit_with(&mut self, meanwhile: impl FnOnce(&mut ManualNode)) -> usize {
         let (session, batch) = self.waiting.batch().expect("a batch is in flight");
         let outcomes = self.write(session, &batch);
@@ -54,11 +53,11 @@ impl ManualNode {
         batch.len()
     }
 
-    /// Answers the batch in flight, of which one instance's member is not written and fares like this.
+    /// Writes the batch in flight except the member of one instance, which gets this outcome.
     ///
     /// # Panics
     ///
-    /// If there is no such member.
+    /// If the instance is not in the batch.
     pub fn commit_as(&mut self, id: &str, outcome: CommitOutcome) {
         let (session, batch) = self.waiting.batch().expect("a batch is in flight");
         let is_it = |commit: &Commit| self.name_in(commit) == id;
@@ -73,33 +72,33 @@ impl ManualNode {
         self.answer_batch(Ok(outcomes));
     }
 
-    /// The store fails the batch in flight as a whole. What is written of it is the caller's to say. The lane sends it
-    /// again after a pause, under another session, or in halves, as the error wants it.
+    /// Fails the batch in flight as a whole. The caller decides what is written of it. The lane sends it
+    /// again after a pause, under another session, or in halves, depending on the error.
     ///
     /// # Panics
     ///
-    /// If there is none.
+    /// If no batch is in flight.
     pub fn commit_failing(&mut self, error: StoreError) {
         assert!(self.waiting.batch().is_some(), "a batch is in flight");
         self.answer_batch(Err(error));
     }
 
-    /// The store answers the batch in flight with these outcomes, whatever was written.
+    /// Answers the batch in flight with these outcomes, whatever was written.
     ///
     /// # Panics
     ///
-    /// If there is none.
+    /// If no batch is in flight.
     pub fn commit_answering(&mut self, outcomes: Vec<CommitOutcome>) {
         assert!(self.waiting.batch().is_some(), "a batch is in flight");
         self.answer_batch(Ok(outcomes));
     }
 
-    /// The connection is lost while the batch is in flight, after it was written or before. The lane wants to replace
-    /// its session then.
+    /// Loses the connection while the batch is in flight, before or after it was written. The lane then
+    /// replaces its session.
     ///
     /// # Panics
     ///
-    /// If there is none.
+    /// If no batch is in flight.
     pub fn commit_unknown(&mut self, is_written: bool) {
         let (session, batch) = self.waiting.batch().expect("a batch is in flight");
         if is_written {
@@ -108,18 +107,20 @@ impl ManualNode {
         self.commit_failing(StoreError::Unknown("connection lost".to_owned()));
     }
 
-    /// Replaces the session that the batch was sent under, and writes the same bytes under the new one.
+    /// Replaces the session of the batch with an unknown outcome, and writes the same bytes under the new
+    /// one.
     ///
     /// # Panics
     ///
-    /// If no batch is in doubt.
+    /// If there is no such batch.
     pub fn settle_unknown(&mut self) {
-        assert!(self.replace_session(), "a batch is in doubt");
+        assert!(self.replace_session(), "a batch has an unknown outcome");
         self.commit();
     }
 
-    /// Writes what is in flight and gathered, while the store refuses every batch with this instance in it, until the
-    /// instance stands alone and was told. Returns the instances of each batch that the store was sent.
+    /// Writes all batches while the store refuses every batch with this instance in it, until the instance is
+    /// alone in a batch and its member is refused. Returns the instances of each batch that was sent to the
+    /// store.
     pub fn commit_refusing(&mut self, id: &str, reason: &str) -> Vec<Vec<String>> {
         let mut batches = Vec::new();
         while self.waiting.batch().is_some() {
@@ -137,8 +138,8 @@ impl ManualNode {
         batches
     }
 
-    /// The turn that an instance has in flight is written by somebody else, a millisecond later, with all that goes with
-    /// it; so that this node's own is another turn of the same number.
+    /// Writes the turn that an instance has in flight as another node would, a millisecond later, with
+    /// everything that belongs to it, so that this node's turn is another one with the same number.
     ///
     /// # Panics
     ///
@@ -159,7 +160,7 @@ impl ManualNode {
 
     fn write(&mut self, session: SessionId, batch: &Arc<[Commit]>) -> Vec<CommitOutcome> {
         let outcomes = wait_for_store(|reply| self.store.commit(session, Arc::clone(batch), reply))
-            .expect("the store in memory takes every batch");
+            .expect("the memory store accepts every batch");
         for (commit, outcome) in batch.iter().zip(&outcomes) {
             if matches!(outcome, CommitOutcome::Durable { .. }) {
                 self.note_written(commit);
@@ -180,20 +181,20 @@ impl ManualNode {
         }
     }
 
-    /// The lane submits a batch: nothing else may be under way for its members.
+    /// Checks a batch that the lane submits: its members must have nothing else in progress.
     pub(super) fn note_call(&mut self, call: &StoreCall) {
         let StoreCall::Commit { batch, .. } = call else { return };
         self.seen.committing.clear();
         for commit in batch.iter() {
             let beside = self.seen.committing.insert(commit.key, commit.shard);
-            assert!(beside.is_none(), "two commits of {} at a time", commit.key);
-            assert!(!self.seen.turning.contains_key(&commit.key), "a commit of {} beside a turn", commit.key);
+            assert!(beside.is_none(), "two concurrent commits of {}", commit.key);
+            assert!(!self.seen.turning.contains_key(&commit.key), "a commit of {} during a turn", commit.key);
         }
     }
 
     fn answer_batch(&mut self, answer: Result<Vec<CommitOutcome>, StoreError>) {
         let call = self.waiting.take_batch().expect("a batch is in flight");
-        // One that may be sent again is still under way.
+        // A batch that may be sent again is still in flight.
         if !matches!(answer, Err(StoreError::Unavailable(_) | StoreError::Unknown(_))) {
             self.seen.committing.clear();
         }

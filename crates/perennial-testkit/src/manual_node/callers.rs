@@ -1,4 +1,4 @@
-//! What callers ask for, in this process and from others.
+//! Requests of callers, in this process and in others.
 
 use perennial_core::shard::{CallReply, InstanceCall, Message, Request, RequestId, Start, StartRequest};
 use perennial_core::store::{
@@ -10,30 +10,30 @@ use perennial_core::{InstanceKey, Job, Payload, Started, Why};
 use super::{ManualNode, wait_for_store};
 
 impl ManualNode {
-    /// Somebody starts an instance.
+    /// Starts an instance.
     pub fn start(&mut self, name: &str, id: &str, input: impl Into<Payload>) -> RequestId {
         let started = Started::new(name, ManualNode::VERSION, input, self.next_number);
         self.start_with(id, started)
     }
 
-    /// Somebody starts an instance this way.
+    /// Starts an instance with these settings.
     pub fn start_with(&mut self, id: &str, started: Started) -> RequestId {
         self.start_with_jobs(id, started, Vec::new())
     }
 
-    /// Somebody starts an instance this way, with something for it at once.
+    /// Starts an instance with these settings and first jobs.
     pub fn start_with_jobs(&mut self, id: &str, started: Started, jobs: Vec<Job>) -> RequestId {
         let key = self.new_key();
         self.request(id, Request::Start(Box::new(StartRequest { key, started, jobs })))
     }
 
-    /// Somebody asks a query.
+    /// Sends a query.
     pub fn query(&mut self, id: &str, name: &str, payload: impl Into<Payload>) -> RequestId {
         let instance_call = InstanceCall::Query { name: name.to_owned(), payload: payload.into() };
         self.request(id, Request::Call(instance_call))
     }
 
-    /// Somebody sends an update, with a key against duplicates or without.
+    /// Sends an update, with or without an idempotency key.
     pub fn update(
         &mut self,
         id: &str,
@@ -48,7 +48,7 @@ impl ManualNode {
         )
     }
 
-    /// Somebody raises an event.
+    /// Raises an event.
     pub fn raise(&mut self, id: &str, event: &str, payload: impl Into<Payload>) -> RequestId {
         self.request(
             id,
@@ -56,91 +56,91 @@ impl ManualNode {
         )
     }
 
-    /// Somebody raises an event with a key against duplicates.
+    /// Raises an event with an idempotency key.
     pub fn raise_once(&mut self, id: &str, event: &str, key: &str, payload: impl Into<Payload>) -> RequestId {
         let key = Some(key.to_owned());
         self.request(id, Request::Raise { name: event.to_owned(), payload: payload.into(), key, trace: None })
     }
 
-    /// Somebody cancels an instance.
+    /// Requests the cancellation of an instance.
     pub fn cancel(&mut self, id: &str, reason: &str) -> RequestId {
         self.request(id, Request::Cancel { reason: reason.to_owned(), grace_ms: None })
     }
 
-    /// Somebody terminates an instance.
+    /// Terminates an instance.
     pub fn terminate(&mut self, id: &str, reason: &str) -> RequestId {
         self.request(id, Request::Terminate { reason: reason.to_owned() })
     }
 
-    /// Somebody wants a blocked instance tried again.
+    /// Retries a blocked instance.
     pub fn retry(&mut self, id: &str) -> RequestId {
         self.request(id, Request::Retry)
     }
 
-    /// Somebody pauses an instance.
+    /// Pauses an instance.
     pub fn pause(&mut self, id: &str, reason: &str) -> RequestId {
         self.request(id, Request::Pause(Pause { why: Why::new(reason), orchestration: false }))
     }
 
-    /// Somebody resumes an instance.
+    /// Resumes an instance.
     pub fn resume(&mut self, id: &str) -> RequestId {
         self.request(id, Request::Resume(Why::new("repaired").by("ada")))
     }
 
-    /// Somebody resets an instance to a turn; if none is given, to the last one before its end.
+    /// Resets an instance to a turn; by default to the last one before its end.
     pub fn reset(&mut self, id: &str, to_turn: Option<u64>) -> RequestId {
         let instance_call = self.reset_call(id, to_turn);
         self.request(id, Request::Call(instance_call))
     }
 
-    /// What somebody asks who resets an instance as it is stored now.
+    /// The call that resets an instance as it is stored now.
     pub fn reset_call(&self, id: &str, to_turn: Option<u64>) -> InstanceCall {
         let execution = self.row(id).execution;
         InstanceCall::Reset { execution, to_turn, version: None, why: Why::new("a test").by("somebody") }
     }
 
-    /// Somebody says which orchestrations are paused. Lanes hear of it when they renew their leases.
+    /// Sets the paused orchestrations. Lanes learn of it when they renew their leases.
     pub fn set_paused(&mut self, names: &[&str]) -> &mut ManualNode {
         let mut paused = PausedOrchestrations::default();
-        names.iter().for_each(|name| paused.pause(name, 1, Why::new("all of them")));
+        names.iter().for_each(|name| paused.pause(name, 1, Why::new("the orchestration is paused")));
         let value = paused.encode();
         let name = PausedOrchestrations::SETTING;
         let read = wait_for_store(|reply| self.store.read_setting(name, reply)).expect("the store is open");
         let written = wait_for_store(|reply| self.store.write_setting(name, read, value, reply));
-        assert!(written.expect("the store is open"), "nobody else writes");
+        assert!(written.expect("the store is open"), "there is no other writer");
         self
     }
 
-    /// Somebody waits for an instance to end.
+    /// Waits for the end of an instance.
     pub fn await_end(&mut self, id: &str) -> RequestId {
         self.request(id, Request::AwaitEnd)
     }
 
-    /// Somebody asks something.
+    /// Sends a request.
     pub fn request(&mut self, id: &str, request: Request) -> RequestId {
         self.request_after(id, request, None)
     }
 
-    /// Somebody asks something, to whom an earlier message to the instance was acknowledged.
+    /// Sends a request after an acknowledged message to the instance.
     pub fn request_after(&mut self, id: &str, request: Request, after: Option<InboxNumber>) -> RequestId {
         let request_id = RequestId(self.number());
         self.feed(|lane, now| lane.handle_request(now, request_id, id, request, after));
         request_id
     }
 
-    /// A caller no longer waits.
+    /// Drops a caller that no longer waits.
     pub fn abandon(&mut self, id: &str, request: RequestId) {
         self.feed(|lane, _| lane.handle_caller_gone(id, request));
     }
 
-    /// Another process sends a start: a pending row and a message.
+    /// Sends a start from another process: a pending row and a message.
     pub fn send_start(&mut self, name: &str, id: &str, input: impl Into<Payload>) -> SendOutcome {
         let started = Started::new(name, ManualNode::VERSION, input, self.next_number);
         let key = self.new_key();
         self.send_start_as(key, id, Start::new(started))
     }
 
-    /// Another process sends a start that is to begin at a time.
+    /// Sends a delayed start from another process.
     pub fn send_delayed_start(
         &mut self,
         name: &str,
@@ -153,7 +153,7 @@ impl ManualNode {
         self.send_start_as(key, id, Start { not_before_ms: Some(at_ms), ..Start::new(started) })
     }
 
-    /// Another process sends a start under a key.
+    /// Sends a start with a given key from another process.
     pub fn send_start_as(&mut self, key: InstanceKey, id: &str, start: Start) -> SendOutcome {
         let row = InstanceRow::pending(key, id, &start.started, self.now_ms());
         let row = InstanceRow { wake_at_ms: start.not_before_ms, ..row };
@@ -161,7 +161,7 @@ impl ManualNode {
         self.send(SendRequest::Start { row: Box::new(row), body })
     }
 
-    /// Another process asks something, and waits for a while.
+    /// Sends a request with a deadline from another process.
     pub fn send_request(
         &mut self,
         id: &str,
@@ -171,7 +171,7 @@ impl ManualNode {
         self.send_request_after(id, instance_call, patience_ms, None)
     }
 
-    /// Another process asks something, to which an earlier message to the instance was acknowledged.
+    /// Sends a request from another process, after an acknowledged message to the instance.
     pub fn send_request_after(
         &mut self,
         id: &str,
@@ -184,20 +184,20 @@ impl ManualNode {
         wait_for_store(|reply| self.store.put_request(request, reply)).expect("the store is open")
     }
 
-    /// What another process was answered, if it was.
+    /// The reply to a request from another process, if there is one.
     pub fn reply(&self, number: RequestNumber) -> Option<CallReply> {
         let answer = wait_for_store(|reply| self.store.read_reply(number, reply)).expect("the store is open");
         answer.map(|body| CallReply::decode(&body).expect("a shard writes replies"))
     }
 
-    /// Another process sends an event.
+    /// Sends an event from another process.
     pub fn send_event(&mut self, id: &str, event: &str, payload: impl Into<Payload>) -> SendOutcome {
         let job =
             Job::ExternalEvent { name: event.to_owned(), payload: payload.into(), key: None, trace: None };
         self.send_message(id, &Message::Job(job))
     }
 
-    /// Another process sends a message.
+    /// Sends a message from another process.
     pub fn send_message(&mut self, id: &str, message: &Message) -> SendOutcome {
         let dedupe = message.dedupe().map(str::to_owned);
         self.send(SendRequest::Message {
@@ -209,7 +209,7 @@ impl ManualNode {
         })
     }
 
-    /// Another process sends something.
+    /// Writes a send request from another process.
     pub fn send(&mut self, request: SendRequest) -> SendOutcome {
         let outcomes =
             wait_for_store(|reply| self.store.send(vec![request], reply)).expect("the store is open");

@@ -1,4 +1,4 @@
-//! Calls to the store: which of them lie there until a test makes them, and answers that a test keeps back.
+//! Calls to the store: some wait until a test makes them, and their answers can be delayed.
 
 use std::sync::mpsc;
 
@@ -7,7 +7,7 @@ use perennial_core::store::{Changes, Commit, Reply, SessionId, ShardSet, StoreEr
 
 use super::ManualNode;
 
-/// The answer of the store to a call, kept back. A process that has died meanwhile does not get it.
+/// A delayed answer of the store to a call. It is dropped if the process has crashed meanwhile.
 #[derive(Clone, Debug)]
 pub struct HeldResponse {
     process: u64,
@@ -15,22 +15,22 @@ pub struct HeldResponse {
     answer: StoreResult,
 }
 
-/// What a call is for, as far as tests care.
+/// The purpose of a call, as far as tests distinguish it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Find,
     Load,
-    /// Tasks and messages of an instance are read again.
+    /// Reads the tasks and messages of an instance again.
     Refresh,
     Batch,
     Inbox,
-    /// A session is put in the place of one whose batch is in doubt.
+    /// Replaces a session whose batch has an unknown outcome.
     Replace,
     Due,
     Requests,
-    /// What a new owner looks at besides: instances that are owed work, or blocked.
+    /// Further reads of a new owner: owed and blocked instances.
     Owed,
-    /// Sessions, shards, upkeep.
+    /// Sessions, shards, maintenance.
     Other,
 }
 
@@ -51,18 +51,18 @@ impl Kind {
     }
 }
 
-/// The calls that lie there, in the order in which the lane made them.
+/// The waiting calls, in the order in which the lane made them.
 #[derive(Default)]
 pub(super) struct WaitingCalls {
     calls: Vec<(CallId, StoreCall)>,
-    /// Whether second looks at rows, and permissions to run alone, are held back, too.
+    /// Whether refreshes of rows, and permissions for quarantine, also wait.
     pub(super) holds_back: bool,
-    /// Whether shards were gained at which nobody has looked yet.
+    /// Whether there are new shards that have not been read.
     pub(super) is_new_owner: bool,
 }
 
 impl WaitingCalls {
-    /// Whether a call of this kind lies there until it is taken up.
+    /// Whether calls of this kind wait for the test.
     pub(super) fn is_held_back(&self, kind: Kind) -> bool {
         match kind {
             Kind::Find | Kind::Load | Kind::Batch | Kind::Inbox | Kind::Replace => true,
@@ -92,7 +92,7 @@ impl WaitingCalls {
         self.calls.iter().find(|(_, call)| Kind::of(call) == kind).cloned()
     }
 
-    /// The oldest batch that was submitted and not answered.
+    /// The oldest batch without an answer.
     pub(super) fn batch(&self) -> Option<(SessionId, std::sync::Arc<[Commit]>)> {
         self.of(Kind::Batch).find_map(|call| match call {
             StoreCall::Commit { session, batch } => Some((*session, std::sync::Arc::clone(batch))),
@@ -105,22 +105,22 @@ impl WaitingCalls {
         Some(self.calls.remove(position).0)
     }
 
-    /// The process is gone, and all that it wanted.
+    /// Drops all calls with their process.
     pub(super) fn clear(&mut self) {
         self.calls.clear();
     }
 }
 
 impl ManualNode {
-    /// Makes the calls of a kind that lie there, and keeps the answers back.
+    /// Makes the waiting calls of a kind, and holds their answers.
     fn read(&mut self, kind: Kind) -> Vec<HeldResponse> {
         let calls = self.waiting.take(kind);
         self.keep_back(calls)
     }
 
-    /// Makes the calls that lie there because the store is slow, and keeps the answers back.
+    /// Makes the calls that wait because the store is slow, and holds their answers.
     pub fn read_slow(&mut self) -> Vec<HeldResponse> {
-        let calls = self.waiting.take_where(|call| self.trouble.is_slow(call));
+        let calls = self.waiting.take_where(|call| self.faults.is_slow(call));
         self.keep_back(calls)
     }
 
@@ -132,7 +132,7 @@ impl ManualNode {
             .collect()
     }
 
-    /// Makes the calls of a kind that lie there. Returns whether there was one.
+    /// Makes the waiting calls of a kind. Returns whether there was one.
     pub(super) fn make(&mut self, kind: Kind) -> bool {
         let read = self.read(kind);
         let any = !read.is_empty();
@@ -140,7 +140,6 @@ impl ManualNode {
         any
     }
 
-    /// Makes a call.
     pub(super) fn answer_of(&mut self, call: StoreCall) -> StoreResult {
         if let StoreCall::Load { key, after_turn: 0, .. } = &call
             && self.unreadable.contains(key)
@@ -148,14 +147,14 @@ impl ManualNode {
             return Err(StoreError::CorruptRow("its bytes are no row".to_owned()));
         }
         let store = &self.store;
-        self.trouble.spoil(call.name(), || {
+        self.faults.apply(call.name(), || {
             let (sender, receiver) = mpsc::channel();
-            call.make(&**store, move |answer| sender.send(answer).expect("the asker waits"));
-            receiver.recv().expect("the store in memory answers at once")
+            call.make(&**store, move |answer| sender.send(answer).expect("the caller waits"));
+            receiver.recv().expect("the memory store answers at once")
         })
     }
 
-    /// Brings an answer of the store that was kept back.
+    /// Delivers a held answer of the store.
     pub fn bring(&mut self, held: HeldResponse) {
         let HeldResponse { process, call, answer } = held;
         if process == self.process {
@@ -163,7 +162,7 @@ impl ManualNode {
         }
     }
 
-    /// Answers every call of a kind that lies there with an error.
+    /// Answers every waiting call of a kind with an error.
     fn refuse(&mut self, kind: Kind, error: &StoreError) {
         for (call, _) in self.waiting.take(kind) {
             self.feed(|lane, now| lane.handle_response(now, call, Err(error.clone())));
@@ -172,7 +171,7 @@ impl ManualNode {
 
     // ---- looking up and loading -----------------------------------------------------------------------------------
 
-    /// Reads the rows that requests wait for, and keeps them back.
+    /// Reads the rows that requests wait for, and holds the answers.
     pub fn read_finds(&mut self) -> Vec<HeldResponse> {
         self.read(Kind::Find)
     }
@@ -182,52 +181,52 @@ impl ManualNode {
         self.make(Kind::Find)
     }
 
-    /// Looking ids up fails.
+    /// Fails the lookups of ids.
     pub fn look_up_failing(&mut self, error: &StoreError) {
         self.refuse(Kind::Find, error);
     }
 
-    /// Reads the instances that are to be loaded, and keeps them back.
+    /// Reads the instances to be loaded, and holds the answers.
     pub fn read_loads(&mut self) -> Vec<HeldResponse> {
         self.read(Kind::Load)
     }
 
-    /// Loads every instance that is to be loaded. Returns whether there was one.
+    /// Loads every instance to be loaded. Returns whether there was one.
     pub fn load(&mut self) -> bool {
         self.make(Kind::Load)
     }
 
-    /// Loading fails.
+    /// Fails the loads of instances.
     pub fn load_failing(&mut self, error: &StoreError) {
         self.refuse(Kind::Load, error);
     }
 
-    /// From now on second looks at rows, and permissions to run alone, lie there, too.
+    /// From now on, refreshes of rows and permissions for quarantine wait, too.
     pub fn hold_back(&mut self) -> &mut ManualNode {
         self.waiting.holds_back = true;
         self
     }
 
-    /// Looking at rows again fails.
+    /// Fails the refreshes of rows.
     pub fn refresh_failing(&mut self, error: &StoreError) {
         self.refuse(Kind::Refresh, error);
     }
 
-    /// Reads the rows that are to be seen again, and keeps them back.
+    /// Reads the rows to be refreshed, and holds the answers.
     pub fn read_refreshes(&mut self) -> Vec<HeldResponse> {
         self.read(Kind::Refresh)
     }
 
-    /// Reads which instances are owed work or blocked, if the lane wants to know, and keeps that back.
+    /// Reads the owed and blocked instances, if the lane asks for them, and holds the answers.
     pub fn read_owed(&mut self) -> Vec<HeldResponse> {
         self.read(Kind::Owed)
     }
 
-    /// The answer to the batch that is in flight as it would be now, kept back. The batch itself is written, and stays.
+    /// The answer to the batch in flight as of now, held. The batch is written, and stays in flight.
     ///
     /// # Panics
     ///
-    /// If there is none.
+    /// If no batch is in flight.
     pub fn held_batch(&mut self) -> HeldResponse {
         let (call, made) = self.waiting.first(Kind::Batch).expect("a batch is in flight");
         HeldResponse { process: self.process, call, answer: self.answer_of(made) }
@@ -235,11 +234,11 @@ impl ManualNode {
 
     // ---- the inbox and requests -----------------------------------------------------------------------------------
 
-    /// Begins a pass over the inbox, reads a page, and keeps it back.
+    /// Starts a pass over the inbox, reads a page, and holds the answer.
     ///
     /// # Panics
     ///
-    /// If the lane does not begin one.
+    /// If the lane does not start one.
     pub fn read_inbox(&mut self) -> HeldResponse {
         self.want_inbox();
         let mut pages = self.read(Kind::Inbox);
@@ -247,7 +246,7 @@ impl ManualNode {
         pages.remove(0)
     }
 
-    /// Reads the inbox if the lane wants to. Returns whether it was read.
+    /// Reads the inbox if the lane asks for it. Returns whether it was read.
     pub fn follow_hint(&mut self) -> bool {
         self.make(Kind::Inbox)
     }
@@ -263,27 +262,27 @@ impl ManualNode {
         self.hint(&Changes { inbox: ShardSet::ALL, ..Changes::default() });
     }
 
-    /// Reads what other processes ask.
+    /// Reads the requests of other processes.
     pub fn pass_requests(&mut self) -> &mut ManualNode {
         self.hint(&Changes { requests: ShardSet::ALL, ..Changes::default() });
         while self.make(Kind::Requests) {}
         self
     }
 
-    /// Looks at what is owed, blocked and due, if the lane wants to.
+    /// Reads owed, blocked and due instances, if the lane asks for them.
     pub(super) fn look_around(&mut self) {
         while self.make(Kind::Owed) || self.make(Kind::Due) || self.make(Kind::Requests) {}
     }
 
-    /// Puts a session in the place of the one whose batch is in doubt. Returns whether the lane wanted that.
+    /// Replaces a session whose batch has an unknown outcome. Returns whether the lane asked for that.
     pub fn replace_session(&mut self) -> bool {
         self.make(Kind::Replace)
     }
 }
 
-/// Asks a store that answers at once.
+/// Calls a store that answers at once.
 pub(super) fn wait_for_store<T: Send + 'static>(call: impl FnOnce(Reply<T>)) -> Result<T, StoreError> {
     let (sender, receiver) = mpsc::channel();
-    call(Box::new(move |answer| sender.send(answer).expect("the asker waits")));
-    receiver.recv().expect("the store in memory answers at once")
+    call(Box::new(move |answer| sender.send(answer).expect("the caller waits")));
+    receiver.recv().expect("the memory store answers at once")
 }

@@ -1,4 +1,4 @@
-//! Life and death of the process, and of its ownership.
+//! The life cycle of the process, and of its ownership.
 
 use std::sync::Arc;
 
@@ -10,15 +10,15 @@ use perennial_core::{Handlers, SHARDS, ShardId};
 use super::{FOR_EVER_MS, ManualNode, wait_for_store};
 
 impl ManualNode {
-    /// The process ends and another begins: memory is gone, and a new session owns the shards. Nothing has been looked
-    /// at. The shards are released first, as by a runtime that is dropped: it is a clean end.
+    /// Ends the process cleanly and starts another: memory is lost, and a new session owns the shards but has
+    /// not read them. The shards are released first, as by a runtime that is dropped.
     pub fn crash(&mut self) -> &mut ManualNode {
         self.end_session(self.lane.session());
         self.die()
     }
 
-    /// The process is killed and another begins, which owns the shards at once: the session of the dead one has expired
-    /// meanwhile. Nothing has been looked at. It is an unclean end.
+    /// Kills the process and starts another, which owns the shards at once because the session of the killed
+    /// one has expired, but has not read them. This is an unclean end.
     pub fn kill(&mut self) -> &mut ManualNode {
         let session = self.lane.session();
         if let Some(entry) = self.tables().ownership.sessions.get_mut(&session) {
@@ -27,12 +27,13 @@ impl ManualNode {
         self.die()
     }
 
-    /// The process is killed, and the next one goes on.
+    /// Kills the process, and lets the next one take over.
     pub fn restart_after_kill(&mut self) -> &mut ManualNode {
         self.kill().take_over().settle()
     }
 
-    /// The process dies and another begins, which owns nothing before the session of the dead one has expired.
+    /// Kills the process and starts another, which owns nothing before the session of the killed one has
+    /// expired.
     pub fn die(&mut self) -> &mut ManualNode {
         self.process += 1;
         self.options.node = SessionId(ManualNode::NODE.0 + (u128::from(self.process) << 64));
@@ -50,39 +51,40 @@ impl ManualNode {
         self.set_target(SHARDS)
     }
 
-    /// The process dies, and nobody owns the shards until a time, at which another begins. Nothing has been looked at.
+    /// Kills the process and leaves the shards without an owner until a time, at which another process
+    /// starts. It has not read them.
     pub fn outage_until(&mut self, at_ms: u64) -> &mut ManualNode {
         self.end_session(self.lane.session());
         self.set_clock(at_ms);
         self.die()
     }
 
-    /// Looks at everything that a new owner has to look at: what is owed, blocked, in the inbox and due.
+    /// Reads everything that a new owner must read: owed and blocked instances, the inbox, and due timers.
     pub fn take_over(&mut self) -> &mut ManualNode {
         self.look_around();
         self.waiting.is_new_owner = false;
         self.pass_inbox().pass_requests().tick()
     }
 
-    /// The process ends in good order, and the next one goes on.
+    /// Ends the process cleanly, and lets the next one take over.
     pub fn restart(&mut self) -> &mut ManualNode {
         self.crash().take_over().settle()
     }
 
-    /// How the shards of the next process behave.
+    /// Sets the shard options of the next process.
     pub fn set_options(&mut self, shard: ShardOptions) -> &mut ManualNode {
         self.options = LaneOptions { shard, ..self.options.clone() };
         self
     }
 
-    /// Other code from now on, in the same process.
+    /// Replaces the code in the same process.
     pub fn replace_code(&mut self, handlers: Handlers) -> &mut ManualNode {
         self.handlers = handlers;
         self
     }
 
-    /// Another node owns the shards for a moment; then they are this one's again, which notices. Nothing has been looked
-    /// at. Activities have stopped by then.
+    /// Gives the shards to another node for a moment; then this node owns them again, and notices. It has not
+    /// read them. Activities have stopped by then.
     pub fn lose_shards(&mut self) {
         let rival = self.open_rival_of(&ShardSet::ALL);
         self.end_session(rival);
@@ -91,17 +93,17 @@ impl ManualNode {
         self.running.clear();
     }
 
-    /// Another node takes every shard: what is committed from now on is fenced.
+    /// Gives every shard to another node: later commits are fenced.
     pub fn fence(&mut self) -> SessionId {
         self.end_session(self.lane.session());
         self.open_rival_of(&ShardSet::ALL)
     }
 
-    /// Another node gets these shards, behind the lane's back.
+    /// Gives these shards to another node, without the lane's knowledge.
     ///
     /// # Panics
     ///
-    /// If there are other shards that nobody owns.
+    /// If there are other shards without an owner.
     pub fn open_rival_of(&mut self, shards: &ShardSet) -> SessionId {
         let session = self.lane.session();
         wait_for_store(|reply| self.store.release_shards(session, *shards, reply))
@@ -112,33 +114,32 @@ impl ManualNode {
         wait_for_store(|reply| self.store.open_session(rival, reply)).expect("the store is open");
         let claimed = wait_for_store(|reply| self.store.claim_shards(id, shards.len(), reply));
         let claimed: ShardSet = claimed.into_iter().flatten().map(|owned| owned.shard).collect();
-        assert_eq!(claimed, *shards, "somebody else owns a shard, or nobody owns another");
+        assert_eq!(claimed, *shards, "another session owns a shard, or other shards are free");
         id
     }
 
-    /// A session ends in good order.
+    /// Ends a session cleanly.
     pub fn end_session(&mut self, session: SessionId) {
         wait_for_store(|reply| self.store.end_session(session, reply)).expect("the store is open");
     }
 
-    /// The lane's session claims all shards, and the lane never hears of it.
+    /// Claims all shards with the lane's session, without the lane's knowledge.
     pub fn claim_behind(&mut self) {
         let session = self.lane.session();
-        wait_for_store(|reply| self.store.claim_shards(session, SHARDS, reply))
-            .expect("the session is there");
+        wait_for_store(|reply| self.store.claim_shards(session, SHARDS, reply)).expect("the session exists");
     }
 
-    /// Has the lane read something, so that it notices what it does not own any more.
+    /// Makes the lane read, so that it notices lost shards.
     pub fn notice(&mut self) {
         self.pass_requests();
     }
 
-    /// How often the owner of an id's shard has changed.
+    /// The number of times that the owner of an id's shard has changed.
     pub fn epoch(&self, id: &str) -> u64 {
         self.tables().ownership.shards.get(&ShardId::of(id)).map_or(0, |entry| entry.epoch)
     }
 
-    /// How many sessions there are.
+    /// The number of sessions.
     pub fn sessions(&self) -> usize {
         self.tables().ownership.sessions.len()
     }

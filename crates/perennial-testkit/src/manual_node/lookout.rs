@@ -1,4 +1,4 @@
-//! Looking at what happened, in words that tests can compare.
+//! Observations as text that tests can compare.
 
 use std::sync::MutexGuard;
 
@@ -14,7 +14,7 @@ use super::calls::Kind;
 use super::{ManualNode, wait_for_store};
 
 impl ManualNode {
-    /// What a caller was told; `nothing` if it still waits.
+    /// The answer to a caller as text; `nothing` if it still waits.
     pub fn told(&self, request: RequestId) -> String {
         match self.seen.answers.get(&request) {
             None => "nothing".to_owned(),
@@ -34,17 +34,17 @@ impl ManualNode {
         }
     }
 
-    /// What a caller was told, if it was.
+    /// The answer to a caller, if there is one.
     pub fn answer(&self, request: RequestId) -> Option<&Response> {
         self.seen.answers.get(&request)
     }
 
-    /// What several callers were told.
+    /// The answers to several callers as text.
     pub fn told_all<const N: usize>(&self, requests: [RequestId; N]) -> [String; N] {
         requests.map(|request| self.told(request))
     }
 
-    /// The row of an id.
+    /// The row with an id.
     ///
     /// # Panics
     ///
@@ -53,12 +53,12 @@ impl ManualNode {
         self.try_row(id).unwrap_or_else(|| panic!("{id:?} is not stored"))
     }
 
-    /// The row of an id, if it is stored.
+    /// The row with an id, if it is stored.
     pub fn try_row(&self, id: &str) -> Option<InstanceRow> {
         wait_for_store(|reply| self.store.find(id, reply)).expect("the store is open")
     }
 
-    /// The status of an id and, if it is blocked, why.
+    /// The status of an id, with the reason if it is blocked.
     pub fn status(&self, id: &str) -> String {
         let row = self.row(id);
         match row.blocked {
@@ -67,17 +67,17 @@ impl ManualNode {
         }
     }
 
-    /// What is stored of one execution of an instance.
+    /// The stored history of one execution.
     ///
     /// # Panics
     ///
-    /// If it is not a history.
+    /// If it is invalid.
     pub fn history(&self, row: &InstanceRow, execution: u64) -> History {
         let (shard, key) = (row.shard, row.key);
         let all = PageLimit { rows: usize::MAX, bytes: u64::MAX };
         let rows = wait_for_store(|reply| self.store.read_turns(shard, key, execution, 0, all, reply));
         let read = read_turns(key, &rows.expect("the store is open"));
-        History { turns: read.expect("what is stored is a history").turns }
+        History { turns: read.expect("the store contains valid histories").turns }
     }
 
     /// Every stored event of an id as `id summary`.
@@ -98,7 +98,7 @@ impl ManualNode {
         history.turns.iter().flat_map(|turn| turn.jobs().map(|(_, job)| job.clone())).collect()
     }
 
-    /// The stored tasks of an id, in order, each in a line: activity, attempt, state, and what else there is to say.
+    /// The stored tasks of an id, in order, one line each: activity, attempt, state, and further columns.
     pub fn tasks(&self, id: &str) -> Vec<String> {
         let key = self.row(id).key;
         let tables = self.tables();
@@ -112,7 +112,7 @@ impl ManualNode {
         lines
     }
 
-    /// What is in the inbox for an id, in order.
+    /// The inbox of an id, in order.
     pub fn inbox(&self, id: &str) -> Vec<String> {
         let key = self.row(id).key;
         let tables = self.tables();
@@ -135,12 +135,12 @@ impl ManualNode {
         .collect()
     }
 
-    /// All rows, to look at or to damage.
+    /// All rows, to inspect or to damage.
     pub fn tables(&self) -> MutexGuard<'_, Tables> {
         self.store.tables()
     }
 
-    /// Damages a stored turn of an id's current execution.
+    /// Corrupts a stored turn of an id's current execution.
     ///
     /// # Panics
     ///
@@ -152,7 +152,7 @@ impl ManualNode {
         turn.bytes = b"{}".as_slice().into();
     }
 
-    /// From now on the store cannot read this instance; or it can again.
+    /// Sets whether the store fails to read this instance.
     pub fn set_unreadable(&mut self, id: &str, is_unreadable: bool) {
         let key = self.row(id).key;
         if is_unreadable {
@@ -162,7 +162,8 @@ impl ManualNode {
         }
     }
 
-    /// Every durable commit of an id in a line: what it inserted, which turn, what it changed, consumed and sent.
+    /// Every durable commit of an id as a line: the inserted row, the turn, and the changed, consumed and
+    /// sent rows.
     pub fn writes(&self, id: &str) -> Vec<String> {
         let key = self.row(id).key;
         self.seen
@@ -173,44 +174,44 @@ impl ManualNode {
             .collect()
     }
 
-    /// Every attempt of an activity that was started, in order, as `id activity`.
+    /// Every started attempt of an activity, in order, as `id activity`.
     pub fn runs(&self) -> &[String] {
         &self.seen.runs
     }
 
-    /// Every activity that was told to stop, in order, as `id activity`.
+    /// Every cancelled activity, in order, as `id activity`.
     pub fn stops(&self) -> &[String] {
         &self.seen.stops
     }
 
-    /// Those that were running when they were told to stop.
+    /// The activities that were running when they were cancelled.
     pub fn running_stops(&self) -> &[String] {
         &self.seen.running_stops
     }
 
-    /// The activities of an id that are running, in the order they were started.
+    /// The running activities of an id, in the order in which they started.
     pub fn running(&self, id: &str) -> Vec<String> {
         self.running.iter().filter(|task| &*task.instance == id).map(|task| task.name.clone()).collect()
     }
 
-    /// The instances whose turn is to be taken, in order.
+    /// The instances with a turn task, in order.
     pub fn turns_to_take(&self) -> Vec<String> {
         self.turns.iter().map(|task| task.instance.to_string()).collect()
     }
 
-    /// The jobs of the turn that an instance is to take.
+    /// The jobs of an instance's turn task.
     pub fn jobs_to_take(&self, id: &str) -> Vec<String> {
         let task = self.turns.iter().find(|task| &*task.instance == id);
         task.map(|task| task.jobs.iter().map(|job| job.summary()).collect()).unwrap_or_default()
     }
 
-    /// Whether an instance is to be hydrated with its next turn.
+    /// Whether an instance is hydrated with its next turn.
     pub fn is_replayed(&self, id: &str) -> bool {
         let task = self.turns.iter().find(|task| &*task.instance == id);
         task.is_some_and(|task| matches!(task.source, TurnSource::History(_) | TurnSource::Read(_)))
     }
 
-    /// The instances that are to be loaded, in order.
+    /// The instances to be loaded, in order.
     pub fn loads_to_make(&self) -> Vec<String> {
         let keys = self.waiting.of(Kind::Load).filter_map(|call| match call {
             StoreCall::Load { key, .. } => Some(*key),
@@ -219,40 +220,40 @@ impl ManualNode {
         keys.map(|key| self.name(key)).collect()
     }
 
-    /// How many instances have a turn to be taken or a commit under way.
+    /// The number of instances with a turn task or a commit in progress.
     pub fn under_way(&self) -> usize {
         self.turns.len() + self.seen.committing.len() + self.lane.queued_commits()
     }
 
-    /// The shard of an id, if the lane holds it.
+    /// The shard of an id, if the lane owns it.
     fn shard(&self, id: &str) -> Option<&Shard> {
         self.lane.shard(ShardId::of(id))
     }
 
-    /// How many instances the shard of an id has in memory.
+    /// The number of instances that the shard of an id has in memory.
     pub fn in_memory(&self, id: &str) -> usize {
         self.shard(id).map_or(0, Shard::slots)
     }
 
-    /// When the shard of an id wants the time next.
+    /// The next wake-up time of the shard of an id.
     pub fn next_wake_ms(&self, id: &str) -> Option<u64> {
         self.shard(id).and_then(Shard::next_wake_ms)
     }
 
-    /// When the lane wants the time next, if that is within the time of any test.
+    /// The next wake-up time of the lane, if it is within the duration of any test.
     pub fn next_wake_of_all_ms(&self) -> Option<u64> {
         let at = self.lane.next_wake(self.moment())?;
-        // Up, so that it is due then.
+        // Rounded up, so that it is due then.
         let at_ms = u64::try_from(at.as_nanos().div_ceil(1_000_000)).ok()?;
         (at_ms < self.now_ms().saturating_add(super::FOR_EVER_MS / 16)).then_some(at_ms)
     }
 
-    /// Whether no shard has anything under way.
+    /// Whether no shard has work in progress.
     pub fn is_quiet(&self) -> bool {
         self.lane.is_at_rest()
     }
 
-    /// What the shard of an id has counted.
+    /// The counters of the shard of an id.
     pub fn counters(&self, id: &str) -> Counters {
         self.shard(id).map(Shard::counters).unwrap_or_default()
     }
@@ -320,7 +321,7 @@ fn write_line(commit: &Commit) -> String {
 }
 
 fn change_words(change: &RowChange) -> Vec<String> {
-    // When it ended says no more than that it ended.
+    // Whether it ended is enough; the end time is left out.
     let RowChange {
         status,
         execution,

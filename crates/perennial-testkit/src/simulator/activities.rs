@@ -1,5 +1,5 @@
-//! Attempts of activities: they wait for a slot, take their time, report, fail, take too long, are told to stop, and one
-//! now and then takes its process down.
+//! Attempts of activities: they wait for a slot, take time, send heartbeats, fail, time out, are cancelled,
+//! and now and then one crashes its process.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -10,7 +10,7 @@ use perennial_core::{ActivityError, EventId, InstanceKey, Payload, ShardId, Time
 
 use super::Simulation;
 
-/// What names an activity: the instance, the execution and the schedule event.
+/// Identifies an activity: the instance, the execution and the schedule event.
 pub(super) type Place = (InstanceKey, u64, EventId);
 
 pub(super) fn place_of(task: &ActivityTask) -> Place {
@@ -25,16 +25,16 @@ pub(super) fn task_id(task: &ActivityTask) -> TaskId {
 #[derive(Clone)]
 pub(super) struct Run {
     pub(super) task: ActivityTask,
-    /// The lane that wanted it; nothing if it was taken from the store.
+    /// The lane that requested it; `None` if it was taken from the store.
     pub(super) lane: Option<usize>,
     pub(super) has_begun: bool,
-    /// Whether it was told to stop and does not care.
+    /// Whether it was cancelled and ignores that.
     pub(super) is_cancel_requested: bool,
-    /// What it reported last.
+    /// The details of its last heartbeat.
     details: Option<Payload>,
 }
 
-/// What a process runs.
+/// The attempts of a process.
 #[derive(Default)]
 pub(super) struct Runs {
     pub(super) all: BTreeMap<u64, Run>,
@@ -48,12 +48,12 @@ impl Runs {
 }
 
 impl Simulation {
-    /// How many more activities could run on a process.
+    /// The number of further activities that a process could run.
     pub(super) fn free_slots(&self, process: usize) -> usize {
         self.plan.slots.saturating_sub(self.processes[process].runs.all.len())
     }
 
-    /// An attempt is to run as soon as there is a slot.
+    /// Starts an attempt as soon as there is a slot.
     pub(super) fn run_activity(&mut self, process: usize, lane: Option<usize>, task: ActivityTask) {
         self.runs += 1;
         let number = self.runs;
@@ -64,7 +64,7 @@ impl Simulation {
             return self.give_back(process, run);
         }
         self.witness_run(process, &run.task);
-        // What is noted as begun was let through because there was a slot, and does not wait.
+        // An attempt that is recorded as begun was admitted because there was a slot, and does not wait.
         let is_noted = self.is_quarantined(&run.task);
         self.processes[process].runs.all.insert(number, run);
         if is_noted {
@@ -74,7 +74,8 @@ impl Simulation {
         self.begin_next(process);
     }
 
-    /// An attempt of a lane's is a task of the process's node now. It has to be there: the node holds it until it ends.
+    /// Turns a lane's attempt into a task of the process's node. It must exist: the node holds it until it
+    /// ends.
     pub(super) fn hand_over(&mut self, process: usize, lane: usize, task: &ActivityTask) {
         self.count("attempt handed over");
         let is_it = |run: &Run| {
@@ -88,7 +89,7 @@ impl Simulation {
         self.node_input(process, |node, now, _| node.handle_hand_over(now, task));
     }
 
-    /// Begins what waits, as far as there are slots.
+    /// Starts waiting attempts, as far as there are slots.
     fn begin_next(&mut self, process: usize) {
         loop {
             let runs = &mut self.processes[process].runs;
@@ -106,7 +107,8 @@ impl Simulation {
         let Run { task, lane, .. } = run;
         let is_held = self.node(process).is_some_and(|node| node.holds(&task));
         if let Some(lane) = lane.filter(|_| !is_held) {
-            // It may have waited for a slot; had the lane lost the shard meanwhile, it would have been told to stop.
+            // It may have waited for a slot; if the lane had lost the shard meanwhile, it would have been
+            // cancelled.
             let (deadline, output) =
                 (self.deadline(process, lane), LaneOutput::RunActivity(Box::new(task.clone())));
             if self.in_time(process, lane, deadline, output).is_none() {
@@ -127,7 +129,7 @@ impl Simulation {
             return self.later_on(process, 1, label, move |this| this.die(process));
         }
         if self.plan.has_aim && self.is_lasting(&task) {
-            // Late enough for it to be healthy.
+            // Late enough for the process to count as healthy.
             let delay_ms = self.rng.between(2_000, 4_000);
             self.later_on(process, delay_ms, format!("p{process} is hit"), move |this| this.crash(process));
         }
@@ -135,9 +137,9 @@ impl Simulation {
         let spans = [(6, (0, 50)), (3, (50, 1_500)), (long, (1_500, 15_000))];
         let (low, high) = self.rng.weighted(&spans);
         let (duration_ms, reports) = (self.rng.between(low, high), self.rng.percent(30));
-        // It lasts until the trouble is over, whenever it begins, and says nothing of itself.
+        // It lasts until the faults end, whenever it starts, and sends no heartbeats.
         let (duration_ms, reports) = match self.is_lasting(&task) {
-            true => (self.plan.trouble_ms, false),
+            true => (self.plan.faults_ms, false),
             false => (duration_ms, reports),
         };
         let (ends_ms, result) = self.outcome(&task, number, duration_ms, reports);
@@ -148,8 +150,8 @@ impl Simulation {
             });
         }
         let label = format!("p{process} activity {} of {} ends", task.event, task.instance);
-        // Some activities are completed from outside: by a token that is used late, or before the code has returned.
-        // One that is to last until the trouble is over is left alone.
+        // Some activities are completed with a token, late or before the code has returned. An activity that
+        // should last until the faults end is excluded.
         let has_token = task.secret.is_some() && !self.is_lasting(&task);
         let leaves_open = has_token && result.is_ok() && self.rng.percent(60);
         if has_token && self.rng.percent(20) {
@@ -165,7 +167,7 @@ impl Simulation {
         });
     }
 
-    /// An attempt has come to its end.
+    /// Ends an attempt.
     fn end_attempt(&mut self, process: usize, number: u64, result: Result<Payload, ActivityError>) {
         let Some(run) = self.end_run(process, number) else { return };
         let duplicate = self.faults(|faults| faults.duplicate);
@@ -193,19 +195,19 @@ impl Simulation {
                 .node_input(process, |node, now, _| node.handle_task_done(now, task, result, details));
         }
         let Some(lane) = *lane else { return };
-        let (stale_before, told) = (self.stale(process, lane), result.clone());
+        let (stale_before, reported) = (self.stale(process, lane), result.clone());
         let tenure = (ShardId::of(&task.instance), task.tenure);
         self.tenure_input(process, lane, tenure, "a result", |lane, now| {
             lane.handle_activity_done(now, task, result);
         });
-        if let Ok(payload) = told
+        if let Ok(payload) = reported
             && self.stale(process, lane) == stale_before
         {
             self.witness_result(process, lane, task, &payload);
         }
     }
 
-    /// When an attempt ends and how.
+    /// The duration and the outcome of an attempt.
     fn outcome(
         &mut self,
         task: &ActivityTask,
@@ -269,7 +271,7 @@ impl Simulation {
         }
     }
 
-    /// An attempt is over, one way or another, and the next one has its slot.
+    /// Removes an ended attempt, and gives its slot to the next one.
     fn end_run(&mut self, process: usize, number: u64) -> Option<Run> {
         let runs = &mut self.processes[process].runs;
         let run = runs.all.remove(&number)?;
@@ -287,24 +289,24 @@ impl Simulation {
         self.plan.shard.is_gated(task)
     }
 
-    /// A lane waits for an attempt no more. It stops, or does not care.
+    /// Handles the cancellation of an attempt by its lane. The attempt stops, or ignores it.
     pub(super) fn cancel_activity(&mut self, process: usize, lane: usize, place: Place) {
         self.count("activity told to stop");
         let is_it = |run: &Run| run.lane == Some(lane) && place_of(&run.task) == place;
         for number in self.runs_of(process, is_it, false) {
-            // Somebody may wait for its end.
-            if let Some(run) = self.tell_off(process, number) {
+            // A caller may wait for its end.
+            if let Some(run) = self.cancel_run(process, number) {
                 self.bring_result(process, &run, Err(ActivityError::Cancelled));
             }
         }
     }
 
-    /// Nobody waits for a task that a process has taken, or it is no longer that process's.
+    /// Cancels a taken task that is no longer wanted, or that the process no longer holds.
     pub(super) fn cancel_task(&mut self, process: usize, id: TaskId) {
         self.count("taken task cancelled");
         self.witness_task_cancelled(process, id);
         for number in self.runs_of(process, |run| task_id(&run.task) == id, true) {
-            if let Some(run) = self.tell_off(process, number) {
+            if let Some(run) = self.cancel_run(process, number) {
                 let (task, details) = (run.task, run.details);
                 let result = Err(ActivityError::Cancelled);
                 self.node_input(process, |node, now, _| node.handle_task_done(now, &task, result, details));
@@ -312,7 +314,7 @@ impl Simulation {
         }
     }
 
-    /// The attempts of a process that are like this, and are held by its node or are not.
+    /// The matching attempts of a process, of its node or of its lanes.
     fn runs_of(&self, process: usize, is_it: impl Fn(&Run) -> bool, is_held: bool) -> Vec<u64> {
         let Some(node) = self.node(process) else { return Vec::new() };
         let runs = self.processes[process].runs.all.iter();
@@ -320,15 +322,15 @@ impl Simulation {
         found.map(|(number, _)| *number).collect()
     }
 
-    /// Tells an attempt to stop. Gives it back if it does.
-    fn tell_off(&mut self, process: usize, number: u64) -> Option<Run> {
+    /// Cancels an attempt. Returns it if it stops.
+    fn cancel_run(&mut self, process: usize, number: u64) -> Option<Run> {
         let run = self.processes[process].runs.all.get_mut(&number)?;
         run.is_cancel_requested = true;
         let stops = !run.has_begun || (!self.plan.is_stubborn && self.rng.percent(50));
         if stops { self.end_run(process, number) } else { None }
     }
 
-    /// What runs is told to stop for the process's sake, and what waits does not begin.
+    /// Stops running attempts because the process stops, and drops waiting ones.
     pub(super) fn give_attempts_back(&mut self, process: usize) {
         let running: Vec<u64> = self.processes[process].runs.all.keys().copied().collect();
         for number in running {
@@ -348,7 +350,7 @@ impl Simulation {
         }
     }
 
-    /// Whether this is an activity that takes longer than all trouble.
+    /// Whether this activity lasts longer than all faults.
     pub(super) fn is_lasting(&self, task: &ActivityTask) -> bool {
         !self.is_healed && self.is_of_lasting(&task.instance)
     }
@@ -359,7 +361,7 @@ impl Simulation {
         subject.is_some_and(|subject| subject.id == id)
     }
 
-    /// Whether this is the activity that takes its process down.
+    /// Whether this is the activity that crashes its process.
     fn is_deadly(&mut self, task: &ActivityTask) -> bool {
         let place = place_of(task);
         let is_chosen = self.plan.deadly.is_some_and(|subject| {
@@ -371,8 +373,8 @@ impl Simulation {
         self.deadly == Some(place)
     }
 
-    /// A session gives shards up in good order. If it had one of them after an unclean end, and has not looked at the
-    /// activity that ended the process, the next owner does not learn of that end.
+    /// Records a clean release of shards. If the session got one of them after an unclean end, and has not
+    /// read the activity that crashed the process, the next owner does not learn of that end.
     pub(super) fn forget_death(&mut self, session: SessionId, shards: &ShardSet) {
         let Some((key, execution, event)) = self.deadly.filter(|_| self.deaths > 0) else { return };
         let tables = self.store.tables();
@@ -393,11 +395,11 @@ impl Simulation {
 
     fn die(&mut self, process: usize) {
         self.count("process killed by an activity");
-        // Other trouble clears it now and then; without any, only the first death counts nothing.
+        // Other faults reset the count now and then; without faults, only the first crash does not count.
         self.deaths += u64::from(self.is_healed);
         if self.deaths > u64::from(self.plan.shard.max_interruptions) + 2 + self.forgotten_deaths {
             let what =
-                format!("G22: an activity took its process down {} times and is not given up", self.deaths);
+                format!("G22: an activity crashed its process {} times and has not failed", self.deaths);
             return self.fail(what);
         }
         self.fall(process);

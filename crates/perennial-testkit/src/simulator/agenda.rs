@@ -1,19 +1,18 @@
-//! What will happen, and when.
+//! The queue of future events.
 
 use std::collections::BTreeMap;
 
 use super::Simulation;
 
-/// Something that will happen.
 pub(super) struct Entry {
     pub(super) label: String,
-    /// The process it happens in and that process's life: with the life it is gone, and while the process stands still it
-    /// waits.
+    /// The process it happens in, and the life of that process: it is dropped if that life has ended, and
+    /// waits while the process is suspended.
     pub(super) guard: Option<(usize, u64)>,
     pub(super) run: Box<dyn FnOnce(&mut Simulation)>,
 }
 
-/// Entries by time; what was planned first comes first at the same time.
+/// Entries by time; entries with the same time are in the order in which they were added.
 #[derive(Default)]
 pub(super) struct Agenda {
     entries: BTreeMap<(u64, u64), Entry>,
@@ -26,7 +25,7 @@ impl Agenda {
         self.entries.insert((at_ms, self.planned), entry);
     }
 
-    /// The next entry, unless it is later than this.
+    /// Removes the next entry, unless it is later than this.
     pub(super) fn take(&mut self, until_ms: u64) -> Option<(u64, Entry)> {
         let first = self.entries.first_entry()?;
         let (at_ms, _) = *first.key();
@@ -35,7 +34,7 @@ impl Agenda {
 }
 
 impl Simulation {
-    /// Plans something that happens whatever becomes of the processes.
+    /// Schedules an event that does not depend on a process.
     pub(super) fn later(
         &mut self,
         delay_ms: u64,
@@ -46,7 +45,7 @@ impl Simulation {
         self.agenda.add(at_ms, Entry { label: label.into(), guard: None, run: Box::new(run) });
     }
 
-    /// Plans something that happens in a process, if it lives that long.
+    /// Schedules an event in a process, which is dropped if the process crashes before.
     pub(super) fn later_on(
         &mut self,
         process: usize,

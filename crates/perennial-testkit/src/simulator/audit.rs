@@ -1,4 +1,4 @@
-//! What must hold when everything is over.
+//! Checks at the end of a run.
 
 use std::collections::BTreeSet;
 
@@ -74,7 +74,7 @@ impl Simulation {
         }
     }
 
-    /// What took its process down was given up in the end, and never completed.
+    /// Checks that the activity that crashes its process failed in the end, and never completed.
     fn audit_deadly(&mut self) {
         let Some((key, execution, event)) = self.deadly else { return };
         let Some(history) = self.witness.histories.of(key, execution) else { return };
@@ -87,10 +87,10 @@ impl Simulation {
         match completion {
             Some(Job::ActivityFailed { error: ActivityError::Poisoned, .. }) => self.count("killer given up"),
             Some(Job::ActivityFailed { error: ActivityError::Timeout(_), .. }) | None => {}
-            // G38: it was asked to stop, and its process was gone.
+            // G38: it was cancelled after its process had crashed.
             Some(Job::ActivityFailed { error: ActivityError::Cancelled, .. }) if is_stopped => {}
             Some(job) => {
-                let what = format!("G22: the activity that takes its process down has {}", job.name());
+                let what = format!("G22: the activity that crashes its process has {}", job.name());
                 self.fail(what);
             }
         }

@@ -1,8 +1,9 @@
-//! Callers: they start instances, raise events, ask, cancel, terminate, wait, and write down what they were told.
+//! Callers: they start instances, raise events, send queries and updates, cancel, terminate and wait, and
+//! record the answers.
 //!
-//! A caller is in one process now and in another the next time. Where a lane takes requests for the instance it asks
-//! there; elsewhere it goes through the store. If it is told that the shard has moved, it settles what it asked through
-//! the store, under the same key.
+//! A caller is in one process now and in another the next time. If a lane there accepts requests for the
+//! instance, the caller sends them to it; otherwise through the store. If the answer is that the shard has
+//! moved, the caller repeats the request through the store, with the same key.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -23,30 +24,30 @@ use crate::invariants::ClientLog;
 use crate::program::{ActivityInput, Awaitable, HandlerKind, PROGRAM, Statement};
 use crate::{Features, Program, ProgramInput, Rng, generate};
 
-/// Shards that the instances share, far apart, so that several processes have some of them.
+/// The shards of the instances, far apart, so that several processes own some of them.
 const SHARDS_IN_USE: [u8; 3] = [3, 100, 200];
-/// How many callers raise events at each instance, one event at a time each.
+/// The number of callers that raise events at each instance, one event at a time each.
 pub(super) const SENDERS: usize = 2;
 
 pub(super) struct Callers {
     pub(super) subjects: Vec<Subject>,
     pub(super) log: ClientLog,
-    /// Under which keys each id was acknowledged as started.
+    /// The keys under which the start of each id was acknowledged.
     pub(super) acknowledged: BTreeMap<String, BTreeSet<InstanceKey>>,
     requested: BTreeMap<RequestId, (CallerRequest, Place)>,
     answered: BTreeSet<RequestId>,
     pub(super) events: Vec<Raised>,
     pub(super) updates: Vec<Update>,
-    /// What was said with tokens.
+    /// Calls with tokens.
     pub(super) spoken: Vec<Spoken>,
-    /// What each sender waits for.
+    /// The event that each sender waits for.
     pub(super) outstanding: BTreeMap<(String, usize), usize>,
     /// The last message of each sender to each instance that was acknowledged with a number.
     pub(super) last_rows: BTreeMap<(String, usize), InboxNumber>,
     pub(super) requests: u64,
 }
 
-/// Where and when something was asked: the process, its life, and whether that was after the healing.
+/// The origin of a request: the process, its life, and whether the run was healed.
 type Place = (usize, u64, bool);
 
 /// An instance that callers start.
@@ -54,13 +55,13 @@ pub(super) struct Subject {
     pub(super) id: String,
     pub(super) program: Program,
     pub(super) name: &'static str,
-    /// Whether it is started at an exact version.
+    /// Whether it is started with an exact version.
     pub(super) is_exact: bool,
     pub(super) is_tried: bool,
 }
 
 impl Subject {
-    /// Lets it wait for an activity before all else, with nothing that would end the wait.
+    /// Makes it wait for an activity first, with nothing that would end the wait.
     pub(super) fn begin_with_an_activity(&mut self) {
         let name = "activity-0".to_owned();
         let activity = Awaitable::Activity { name, input: ActivityInput::Fixed, tuned: false };
@@ -69,7 +70,7 @@ impl Subject {
     }
 }
 
-/// What a caller asked for.
+/// The request of a caller.
 #[derive(Clone, Debug)]
 pub(super) enum CallerRequest {
     Start { subject: usize, key: InstanceKey, started: Box<Started>, event: Option<usize> },
@@ -116,11 +117,11 @@ impl Callers {
 }
 
 impl Simulation {
-    pub(super) fn callers_go_on(&mut self) {
+    pub(super) fn schedule_callers(&mut self) {
         let pause_ms = self.rng.between(1, 400);
         self.later(pause_ms, "a caller acts", |this| {
             if !this.is_healed {
-                this.callers_go_on();
+                this.schedule_callers();
                 this.act();
             }
         });
@@ -146,7 +147,7 @@ impl Simulation {
                 self.count("start again");
                 self.start(subject);
             }
-            // A storm is to hit what lasts, so nobody ends that.
+            // A storm must hit the lasting activity, so it is not ended.
             1 | 2 if self.plan.has_aim && self.is_of_lasting(&id) => {}
             1 if self.rng.percent(50) => self.end_instance(&id, true),
             2 if self.rng.percent(25) => self.end_instance(&id, false),
@@ -174,7 +175,7 @@ impl Simulation {
         }
     }
 
-    /// A subject, or whatever else there is.
+    /// A subject, or another existing instance.
     fn somebody(&mut self, subject: usize) -> String {
         if self.rng.percent(30) {
             let ids: Vec<String> = self.store.tables().ids.keys().cloned().collect();
@@ -185,7 +186,7 @@ impl Simulation {
         self.callers.subjects[subject].id.clone()
     }
 
-    /// What an instance may wait for, or what nobody waits for.
+    /// A name that an instance may wait for, or one that it does not.
     pub(super) fn some_name(&mut self, id: &str, kind: HandlerKind) -> String {
         let mut names = vec!["nobody waits for this".to_owned()];
         if let Some(program) = self.program(id) {
@@ -194,7 +195,7 @@ impl Simulation {
                 names.extend(program.awaited_events().into_iter().map(str::to_owned));
             }
         }
-        // A full instance has room again only if it reads what it has.
+        // A full instance has room again only if it reads its events.
         if self.plan.classes.has_small_queues() && names.len() > 1 && self.rng.percent(70) {
             names.remove(0);
         }
@@ -211,7 +212,7 @@ impl Simulation {
         started.input.decode::<ProgramInput>().ok().map(|input| input.program)
     }
 
-    /// The process and lane that take requests for an instance, if the caller happens to be there.
+    /// The process and lane that accept requests for an instance, if the caller happens to be there.
     pub(super) fn near(&mut self, id: &str) -> Option<(usize, usize)> {
         let process = self.rng.below(self.processes.len());
         let takes_requests = matches!(self.processes[process].stage, None | Some(Stage::Grace));
@@ -235,7 +236,7 @@ impl Simulation {
         self.lane_input(process, lane, |lane, now| lane.handle_request(now, request_id, id, request, after));
     }
 
-    /// Sends something from outside of the owner.
+    /// Sends a message through the store.
     pub(super) fn send(
         &mut self,
         request: SendRequest,
@@ -254,17 +255,17 @@ impl Simulation {
             if let SendOutcome::Sent(number) = outcome {
                 this.witness.sent.insert(number);
             }
-            this.tell_changes();
+            this.deliver_hints();
             if this.rng.percent(unknown) {
                 return this.count("send unknown");
             }
             let delay_ms = this.call_delay_ms();
-            let label = format!("a sender is told {}", outcome_name(&outcome));
+            let label = format!("a sender gets {}", outcome_name(&outcome));
             this.later(delay_ms, label, move |this| reply(this, outcome));
         });
     }
 
-    /// Somebody cancels or terminates an instance.
+    /// Cancels or terminates an instance.
     pub(super) fn end_instance(&mut self, id: &str, cancels: bool) {
         self.count(if cancels { "cancel" } else { "terminate" });
         let reason = "enough".to_owned();
@@ -296,7 +297,7 @@ impl Simulation {
         self.send(to_instance(id, None, &message), |_, _| ());
     }
 
-    /// Somebody wants a blocked instance to be tried again.
+    /// Retries a blocked instance.
     pub(super) fn retry(&mut self, id: &str) {
         self.count("retry of a blocked instance");
         match self.near(id) {
@@ -314,13 +315,13 @@ impl Simulation {
         }
     }
 
-    /// A caller gets an answer.
+    /// Handles an answer to a caller.
     pub(super) fn answered(&mut self, request: RequestId, answer: Response) {
         if !self.callers.answered.insert(request) {
             return self.fail(format!("G5: request {} was answered twice", request.0));
         }
         let Some((requested, _)) = self.callers.requested.remove(&request) else { return };
-        self.note(|| format!("{requested:?} is told {}", answer_name(&answer)));
+        self.note(|| format!("{requested:?} is answered with {}", answer_name(&answer)));
         match (requested, answer) {
             (requested, Response::Moved { .. }) => self.settle(requested),
             (CallerRequest::Start { subject, event, .. }, Response::Started(key)) => {
@@ -336,7 +337,7 @@ impl Simulation {
             }
             (CallerRequest::Raise { event, .. }, Response::Accepted) => self.acknowledge_event(event, None),
             (CallerRequest::Raise { event, existed }, answer) => {
-                // It is bound to the key that was found for it (G2), which may be a predecessor's.
+                // The event is bound to the key that was found for it (G2), which may be a predecessor's.
                 let is_reused = self.deletions(&self.callers.events[event].id) > 0;
                 if existed && matches!(answer, Response::NotFound) && !is_reused {
                     self.fail("I2: an event was refused although its instance exists".to_owned());
@@ -357,26 +358,26 @@ impl Simulation {
                 self.count("end told");
                 let Some(id) = self.ends.remove(&request) else { return };
                 let key = self.store.tables().ids.get(&id).copied();
-                // It may have been reset, and run again, before the caller is told.
+                // It may have been reset, and run again, before the caller gets the answer.
                 let mut histories = key.into_iter().flat_map(|key| self.executions(key));
                 let is_stored = histories.any(|history| history.ending() == Some(&*ending));
                 drop(histories);
-                // It may be deleted before the one who ended it is told.
-                // Of what cannot be read, its row alone says that it has ended.
+                // It may be deleted before the caller that ended it gets the answer. If its history cannot be
+                // decoded, only its row shows that it has ended.
                 if !is_stored && deletions + self.deletions(&id) == 0 && !self.is_damaged(&id) {
-                    self.fail(format!("G5: the end of {id} was told and is not stored"));
+                    self.fail(format!("G5: the end of {id} was reported and is not stored"));
                 }
             }
             (
                 requested
                 @ (CallerRequest::Update(_) | CallerRequest::Query { .. } | CallerRequest::Token(_)),
                 Response::Reply(reply),
-            ) => self.told(&requested, reply),
+            ) => self.call_answered(&requested, reply),
             _ => {}
         }
     }
 
-    /// I17: what was asked after the healing, of a process that is still there, was answered.
+    /// I17: requests after the healing, to a process that still exists, were answered.
     pub(super) fn audit_answers(&mut self) {
         let is_owed = |(_, (process, incarnation, healed)): &&(CallerRequest, Place)| {
             *healed && self.processes[*process].incarnation == *incarnation
@@ -387,7 +388,8 @@ impl Simulation {
         }
     }
 
-    /// The shard has moved, and what was asked may have been done: it is settled through the store.
+    /// Repeats a request through the store, since the shard has moved and the request may have been carried
+    /// out.
     fn settle(&mut self, requested: CallerRequest) {
         self.count("moved answer settled by key");
         match requested {
@@ -396,19 +398,19 @@ impl Simulation {
             }
             CallerRequest::Raise { event, .. } => self.raise_far(event),
             CallerRequest::End { id, cancels } => self.end_far(&id, cancels, None),
-            // Somebody else may, or the same one another time.
+            // It is repeated by chance, by this or another caller.
             CallerRequest::Retry | CallerRequest::Repair => {}
             CallerRequest::AwaitEnd { id, .. } => {
-                self.later(200, format!("somebody waits for {id} again"), move |this| this.await_end(&id));
+                self.later(200, format!("a caller waits for {id} again"), move |this| this.await_end(&id));
             }
             CallerRequest::Update(update) => self.update_far(update),
             CallerRequest::Query { id, healed, sender } => self.query_far(&id, healed, sender),
-            CallerRequest::Token(spoken) => self.speak_far(spoken),
+            CallerRequest::Token(spoken) => self.send_token_call(spoken),
         }
     }
 }
 
-/// A message to whoever has an id.
+/// A message to the instance with an id.
 pub(super) fn to_instance(id: &str, dedupe: Option<String>, message: &Message) -> SendRequest {
     let (id, urgent, body) = (id.to_owned(), message.is_urgent(), message.encode());
     SendRequest::Message { id, key: None, dedupe, urgent, body }

@@ -1,12 +1,12 @@
-//! The classes of trouble that a run can meet, and what a seed draws of each.
+//! The classes of faults that a run can have, and the choices of a seed for each.
 //!
-//! A class is met by what is counted under its names. Each run tells which it met, and a test demands a number of runs for
-//! every name, so that none is lost when programs, faults or the engine change.
+//! Each class has names under which its occurrences are counted. Each run reports its classes, and a test
+//! requires a number of runs for every name, so that none is lost when programs, faults or the engine change.
 
 use super::outages::{Aim, Outage};
 use crate::Rng;
 
-/// Every class with what is counted for it.
+/// Every class with the names that count for it.
 pub const CLASSES: &[(&str, &[&str])] = &[
     ("codecs", &["payload encoded", "codec without its key", "process that serves by pattern"]),
     (
@@ -100,40 +100,41 @@ pub const CLASSES: &[(&str, &[&str])] = &[
 /// More unread events than a run raises.
 const MANY_UNREAD: usize = 10_000;
 
-/// How events that the code cannot read are dealt with.
+/// The remedy for events that the code cannot decode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Cure {
-    /// Somebody has them skipped.
+pub(super) enum Remedy {
+    /// They are skipped.
     Skip,
-    /// The next code can read them.
+    /// The next code can decode them.
     Deployment,
 }
 
-/// What a seed draws of each class.
+/// The choices of a seed for each class.
 pub(super) struct ClassPlan {
-    /// From when on each looks for its moment, what it is to outlast, and how long it takes.
+    /// The earliest time of each outage, its target, and its duration.
     pub(super) outages: Vec<(u64, Outage, Aim, u64)>,
-    /// When the store's clock is set back by hours, and by how much. It is right again when the trouble ends.
+    /// The time at which the store's clock is set back by hours, and by how much. It is corrected when the
+    /// faults end.
     pub(super) hours_back: Option<(u64, u64)>,
-    /// By how much the clocks of callers outside of the nodes are off.
+    /// The error of the clocks of callers outside the nodes.
     pub(super) caller_off_ms: i64,
-    /// When rows are damaged.
+    /// The times at which rows are damaged.
     pub(super) damage_ms: Vec<u64>,
-    /// How likely somebody calls just as an execution ends, in percent.
+    /// The probability of a call just as an execution ends, in percent.
     pub(super) edge: u64,
-    /// Whether some payloads cannot be read, and what is done about them.
-    pub(super) mistypes: Option<Cure>,
-    /// From when on the next version cannot read some inputs.
+    /// Whether some payloads cannot be decoded, and the remedy.
+    pub(super) mistypes: Option<Remedy>,
+    /// The time from which the next version cannot decode some inputs.
     pub(super) refuses_inputs_ms: Option<u64>,
-    /// How many unread events refuse the next.
+    /// The number of unread events at which the next one is refused.
     pub(super) max_unread: usize,
-    /// Whether people pause and reset instances.
+    /// Whether instances are paused and reset.
     pub(super) repairs: bool,
 }
 
 impl ClassPlan {
-    pub(super) fn new(rng: &mut Rng, trouble_ms: u64, lease_ms: u64) -> ClassPlan {
-        let sometime = |rng: &mut Rng| rng.between(0, trouble_ms);
+    pub(super) fn new(rng: &mut Rng, faults_ms: u64, lease_ms: u64) -> ClassPlan {
+        let sometime = |rng: &mut Rng| rng.between(0, faults_ms);
         let mut outages = Vec::new();
         if rng.percent(35) {
             let outage = *rng.pick(&[Outage::Store, Outage::Processes]);
@@ -153,7 +154,7 @@ impl ClassPlan {
         }
         let hour_ms = 3_600_000;
         let set_back = |rng: &mut Rng| (sometime(rng), rng.between(hour_ms, 9 * hour_ms));
-        let cure = *rng.pick(&[Cure::Skip, Cure::Deployment]);
+        let cure = *rng.pick(&[Remedy::Skip, Remedy::Deployment]);
         ClassPlan {
             outages,
             hours_back: rng.percent(12).then(|| set_back(rng)),
@@ -161,18 +162,18 @@ impl ClassPlan {
             damage_ms,
             edge: *rng.pick(&[0, 20, 60]),
             mistypes: rng.percent(35).then_some(cure),
-            refuses_inputs_ms: rng.percent(35).then(|| rng.between(0, trouble_ms / 2)),
+            refuses_inputs_ms: rng.percent(35).then(|| rng.between(0, faults_ms / 2)),
             max_unread: *rng.pick(&[2, 4, MANY_UNREAD, MANY_UNREAD, MANY_UNREAD]),
             repairs: rng.percent(40),
         }
     }
 
-    /// Whether a few events that nobody reads fill a queue.
+    /// Whether a few unread events fill a queue.
     pub(super) fn has_small_queues(&self) -> bool {
         self.max_unread < MANY_UNREAD
     }
 
-    /// How long all outages take.
+    /// The total duration of all outages.
     pub(super) fn outages_ms(&self) -> u64 {
         self.outages.iter().map(|(.., for_ms)| for_ms).sum()
     }

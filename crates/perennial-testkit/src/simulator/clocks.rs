@@ -1,5 +1,5 @@
-//! Clocks: the store's, which may be set or stand still, and the steady clock of each process, which may run fast or
-//! slow.
+//! Clocks: the store's clock, which can be set or stopped, and the monotonic clock of each process, which can
+//! run fast or slow.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,21 +9,21 @@ use perennial_core::lane::Moment;
 use super::Simulation;
 use crate::Rng;
 
-/// A steady clock is wrong by this many millionths at most.
+/// The maximum error of a monotonic clock, in parts per million.
 pub(super) const MAX_DRIFT_PPM: i64 = 2_000;
 
-/// How far the store's clock is set back at once, and how long it stands still, at most.
+/// The maximum distance by which the store's clock is set back, and the maximum time for which it stops.
 pub(super) const MAX_SET_BACK_MS: u64 = 15_000;
 pub(super) const MAX_STALL_MS: u64 = 6_000;
 
 /// The clock that the store reads.
 pub(super) struct StoreClock {
     shown_ms: Arc<AtomicU64>,
-    /// What it shows beyond the virtual time, in milliseconds.
+    /// The difference to the virtual time, in milliseconds.
     ahead_ms: i64,
     stands_until_ms: u64,
     last_ms: u64,
-    /// How far it was set back by somebody who will set it right again.
+    /// The distance by which it was set back and will be corrected.
     wrong_by_ms: i64,
 }
 
@@ -47,7 +47,7 @@ impl StoreClock {
         self.shown_ms.load(Ordering::Relaxed)
     }
 
-    /// The virtual time has come this far.
+    /// Advances the clock with the virtual time.
     pub(super) fn pass(&mut self, at_ms: u64) {
         let stood_ms = self.stands_until_ms.min(at_ms).saturating_sub(self.last_ms);
         self.ahead_ms -= i64::try_from(stood_ms).unwrap_or(0);
@@ -61,7 +61,7 @@ impl StoreClock {
     }
 }
 
-/// The clock of a process: it never goes back, and runs while the process stands still.
+/// The monotonic clock of a process: it never goes back, and runs while the process is suspended.
 #[derive(Clone, Copy, Default)]
 pub(super) struct SteadyClock {
     booted_ms: u64,
@@ -74,13 +74,13 @@ impl SteadyClock {
         SteadyClock { booted_ms: now_ms, first: Moment::from_micros(rng.between(0, 1 << 40)), drift_ppm }
     }
 
-    /// What it shows at a virtual time.
+    /// Its reading at a virtual time.
     pub(super) fn at(&self, now_ms: u64) -> Moment {
         let elapsed_us = (now_ms - self.booted_ms) * 1_000;
         self.first + Moment::from_micros(elapsed_us * self.rate() / 1_000_000)
     }
 
-    /// The virtual time at which it shows a moment, or just after.
+    /// The virtual time at which it reaches a reading, rounded up.
     pub(super) fn time_of(&self, moment: Moment) -> u64 {
         let elapsed_us =
             u64::try_from(moment.saturating_sub(self.first).as_micros()).unwrap_or(u64::MAX / 2_000_000);
@@ -94,23 +94,23 @@ impl SteadyClock {
 }
 
 impl Simulation {
-    /// What the store's clock shows.
+    /// The reading of the store's clock.
     pub(super) fn store_ms(&self) -> u64 {
         self.clock.now_ms()
     }
 
-    /// What the steady clock of a process shows.
+    /// The reading of a process's monotonic clock.
     pub(super) fn moment(&self, process: usize) -> Moment {
         self.processes[process].clock.at(self.now_ms)
     }
 
-    /// Somebody notices that the store's clock is hours behind.
+    /// Corrects a store's clock that is hours behind.
     pub(super) fn set_clock_right(&mut self) {
         let by_ms = std::mem::take(&mut self.clock.wrong_by_ms);
         self.clock.set(by_ms);
     }
 
-    /// Draws what happens to the store's clock.
+    /// Draws the changes of the store's clock.
     pub(super) fn plan_clock(&mut self) {
         if let Some((at_ms, by_ms)) = self.plan.classes.hours_back {
             let by_ms = by_ms.cast_signed();
@@ -123,7 +123,7 @@ impl Simulation {
             });
         }
         for _ in 0..self.plan.faults.clock_leaps {
-            let at_ms = self.rng.between(0, self.plan.trouble_ms);
+            let at_ms = self.rng.between(0, self.plan.faults_ms);
             let by_ms = i64::try_from(self.rng.between(100, 8_000)).unwrap_or(0);
             self.later(at_ms, format!("the store's clock is set ahead by {by_ms}"), move |this| {
                 this.count("store clock set ahead");
@@ -131,7 +131,7 @@ impl Simulation {
             });
         }
         for _ in 0..self.plan.faults.clock_set_backs {
-            let at_ms = self.rng.between(0, self.plan.trouble_ms);
+            let at_ms = self.rng.between(0, self.plan.faults_ms);
             let by_ms = i64::try_from(self.rng.between(100, MAX_SET_BACK_MS)).unwrap_or(0);
             self.later(at_ms, format!("the store's clock is set back by {by_ms}"), move |this| {
                 this.count("store clock set back");
@@ -139,7 +139,7 @@ impl Simulation {
             });
         }
         for _ in 0..self.plan.faults.clock_stalls {
-            let at_ms = self.rng.between(0, self.plan.trouble_ms);
+            let at_ms = self.rng.between(0, self.plan.faults_ms);
             let for_ms = self.rng.between(100, MAX_STALL_MS);
             self.later(at_ms, format!("the store's clock stands still for {for_ms}"), move |this| {
                 this.count("store clock stalled");

@@ -1,4 +1,4 @@
-//! Runs whose payloads are encoded in the store, by a codec whose keys change and which now and then has none.
+//! Runs with encoded payloads, with a codec whose keys change and are sometimes missing.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -14,10 +14,10 @@ use super::plan::Plan;
 use crate::Rng;
 use crate::invariants::Snapshot;
 
-/// Told apart from what a seed draws otherwise, so that no other draw moves.
+/// A separate generator, so that other draws do not change.
 const SALT: u64 = 0x00C0_DEC5;
 
-/// What codecs did, and whether they still fail.
+/// The calls of codecs, and whether they still fail.
 #[derive(Default)]
 pub(super) struct CodecLog {
     calls: AtomicU64,
@@ -28,7 +28,7 @@ pub(super) struct CodecLog {
 
 struct Simulated {
     log: Arc<CodecLog>,
-    /// One of so many calls fails.
+    /// One out of this many calls fails.
     fails_each: u64,
 }
 
@@ -51,7 +51,7 @@ impl PayloadCodec for Simulated {
         if self.fails() {
             return Err(CodecError::MissingKey("any".to_owned()));
         }
-        // The key changes, so that the same payload is never stored alike twice.
+        // The key changes, so that no payload is stored twice with the same bytes.
         let key = (self.log.encoded.fetch_add(1, Ordering::Relaxed) % 251) as u8;
         let mut plain = bound_to(context);
         plain.extend_from_slice(bytes);
@@ -67,7 +67,9 @@ impl PayloadCodec for Simulated {
         }
         let plain: Vec<u8> = encoded.bytes.iter().map(|byte| byte ^ key).collect();
         let bytes = plain.strip_prefix(&*bound_to(context));
-        bytes.map(<[u8]>::to_vec).ok_or_else(|| CodecError::Failed("it is another instance's".to_owned()))
+        bytes
+            .map(<[u8]>::to_vec)
+            .ok_or_else(|| CodecError::Failed("it belongs to another instance".to_owned()))
     }
 }
 
@@ -90,7 +92,7 @@ pub(super) fn draw(seed: u64, plan: &mut Plan, log: &Arc<CodecLog>) {
     }
 }
 
-/// The store as processes and callers have it.
+/// The store as processes and callers use it.
 pub(super) fn store_of(store: &Arc<MemoryStore>, codecs: &Codecs) -> Arc<dyn Store> {
     let stored: Arc<dyn Store> = Arc::clone(store) as Arc<dyn Store>;
     if codecs.is_empty() {
@@ -105,7 +107,7 @@ impl Simulation {
         self.codec_log.is_healed.store(true, Ordering::Relaxed);
     }
 
-    /// Looks at something with codecs that do not fail.
+    /// Runs `look` with codecs that do not fail.
     pub(super) fn with_sound_codecs<T>(&self, look: impl FnOnce(&Codecs) -> T) -> T {
         let before = self.codec_log.is_healed.swap(true, Ordering::Relaxed);
         let seen = look(&self.plan.shard.codecs);
@@ -113,7 +115,7 @@ impl Simulation {
         seen
     }
 
-    /// The body of a message, with decoded payloads. What is damaged stays as it is.
+    /// The body of a message with decoded payloads. A damaged one stays as it is.
     pub(super) fn plain_body(&self, body: &Arc<[u8]>) -> Arc<[u8]> {
         self.with_sound_codecs(|codecs| match Message::decode_with(codecs, body) {
             Ok(message) if !codecs.is_empty() => message.encode(),
@@ -121,7 +123,7 @@ impl Simulation {
         })
     }
 
-    /// The bytes of a turn, with decoded payloads. What is damaged stays as it is.
+    /// The bytes of a turn with decoded payloads. A damaged one stays as it is.
     pub(super) fn plain_turn(&self, key: InstanceKey, row: &TurnRow) -> Arc<[u8]> {
         self.with_sound_codecs(|codecs| match row.decode(codecs, key) {
             Ok(turn) if !codecs.is_empty() => encode_turn(&turn).into(),
@@ -129,7 +131,7 @@ impl Simulation {
         })
     }
 
-    /// Everything that is stored, with decoded payloads.
+    /// A snapshot of the store with decoded payloads.
     pub(super) fn decoded_snapshot(&self) -> Result<Snapshot, StoreError> {
         self.with_sound_codecs(|codecs| {
             let mut snapshot = Snapshot::read_memory(&self.store)?;

@@ -1,8 +1,8 @@
-//! Rows that change while nobody looks: a turn, a message, a task, a request.
+//! Damage of stored rows: a turn, a message, a task, a request.
 //!
-//! A damaged turn or message is its instance's trouble: it is blocked and says so, or ends without having read the row.
-//! Somebody ends and deletes it, perhaps after having the message skipped. A damaged task is written again from the history, a damaged request comes to nothing. All
-//! others go on (I16).
+//! A damaged turn or message affects only its instance: it is blocked and reports the damage, or ends without
+//! having read the row. It is ended and deleted, sometimes after the message is skipped. A damaged task is
+//! written again from the history, a damaged request has no effect. All other instances continue (I16).
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -18,11 +18,10 @@ use perennial_core::store::{
 use super::Simulation;
 use super::callers::{CallerRequest, to_instance};
 
-/// What blocks an instance that cannot be read: corrupt history, unreadable message, corrupt row.
+/// The codes that block an instance with damage: corrupt history, unreadable message, corrupt row.
 const CODES: [ErrorCode; 3] =
     [ErrorCode::CorruptHistory, ErrorCode::UnreadableMessage, ErrorCode::CorruptRow];
 
-/// The instances with a damaged turn or message.
 #[derive(Default)]
 pub(super) struct Damaged(pub(super) BTreeSet<InstanceKey>);
 
@@ -37,7 +36,7 @@ impl Simulation {
         }
     }
 
-    /// Damages a row of a table in which there is one.
+    /// Damages a row of a random table that has one.
     fn damage_something(&mut self) {
         let mut kinds = [
             Simulation::damage_turn,
@@ -82,7 +81,7 @@ impl Simulation {
         Some(())
     }
 
-    /// Queued tasks do not last, so that some are damaged as soon as they are written.
+    /// Queued tasks are short-lived, so some are damaged as soon as they are written.
     pub(super) fn damage_new_task(&mut self, row: &TaskRow) {
         let is_queued = row.state == TaskState::Queued && row.work.is_some();
         if is_queued && !self.is_healed && !self.plan.classes.damage_ms.is_empty() && self.rng.percent(30) {
@@ -90,7 +89,8 @@ impl Simulation {
         }
     }
 
-    /// Damages what tells another node what to run. The activity that takes its process down is left alone: it is counted.
+    /// Damages the data that another node needs to run a task. The activity that crashes its process is
+    /// excluded, since its runs are counted.
     fn damage_task(&mut self) -> Option<()> {
         let ids: Vec<TaskId> = {
             let tables = self.store.tables();
@@ -121,7 +121,6 @@ impl Simulation {
         Some(())
     }
 
-    /// The bytes with one bit changed.
     fn flipped(&mut self, bytes: &[u8]) -> Option<Arc<[u8]>> {
         let mut bytes = bytes.to_vec();
         let place = self.rng.below(bytes.len().max(1));
@@ -137,16 +136,16 @@ impl Simulation {
         self.count(if is_served { "damaged while it is served" } else { "damaged between lives" });
     }
 
-    /// Whether the instance that has an id has a damaged row.
+    /// Whether the instance with an id has a damaged row.
     pub(super) fn is_damaged(&self, id: &str) -> bool {
         self.store.tables().ids.get(id).is_some_and(|key| self.damaged.0.contains(key))
     }
 
-    /// I16: only what is damaged is blocked as such.
+    /// I16: only damaged instances are blocked for damage.
     pub(super) fn witness_damage(&mut self, commit: &Commit) {
         let is_ended_unread = commit.turn.is_none() && commit.change.status == Some(Status::Terminated);
         if is_ended_unread && !self.plan.shard.codecs.is_empty() && self.damaged.0.insert(commit.key) {
-            // S11: its start could not be decoded, so its row alone says that it was ended.
+            // S11: its start could not be decoded, so only its row shows that it was ended.
             self.count("ended while its start could not be decoded");
         }
         let Some(Some(blocked)) = &commit.change.blocked else { return };
@@ -160,15 +159,15 @@ impl Simulation {
         self.count("damaged instance blocked");
     }
 
-    /// Somebody ends a damaged instance that is blocked, or has a message skipped that cannot be read. What the message
-    /// said is lost, and the instance may wait for it: so it is ended a while later.
+    /// Ends a blocked damaged instance, or skips a message that cannot be decoded. The content of the message
+    /// is lost, and the instance may wait for it: so it is ended a while later.
     pub(super) fn end_damaged(&mut self, id: &str, blocked: &Blocked) {
         if let Some(number) = blocked.message
             && self.rng.percent(40)
         {
             self.skip_message(id, number);
             let (id, pause_ms) = (id.to_owned(), self.rng.between(10, 3_000));
-            return self.later(pause_ms, "somebody ends what lost a message", move |this| {
+            return self.later(pause_ms, "an instance that lost a message is ended", move |this| {
                 if this.is_damaged(&id) {
                     this.end_instance(&id, false);
                 }
@@ -190,7 +189,7 @@ impl Simulation {
         }
     }
 
-    /// Somebody deletes what is damaged: what is left of it is in no order.
+    /// Deletes damaged instances: their remaining rows are inconsistent.
     pub(super) fn delete_damaged(&mut self) {
         if self.failure.is_some() {
             return;

@@ -1,4 +1,4 @@
-//! Deployments: processes that stop in good order and come back with other code, one after the other.
+//! Deployments: processes stop cleanly and start with other code, one after the other.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -12,12 +12,11 @@ use crate::program::{PROGRAM, PROGRAM_VERSION};
 /// The version that a deployment adds.
 pub(super) const NEXT_VERSION: &str = "2.0.0";
 
-/// The versions of programs that a process has.
 pub(super) type Code = BTreeSet<&'static str>;
 
-/// What a process runs turns with.
+/// The code of a process.
 pub(super) struct Deployed {
-    /// The versions of programs that it has. Which one is the latest is for them to say, as in a runtime.
+    /// The versions of programs that it has. They determine the latest one, as in a runtime.
     programs: Handlers,
     others: Handlers,
 }
@@ -42,7 +41,7 @@ impl Simulation {
     pub(super) fn deployed(&self, process: usize) -> Deployed {
         let versions = self.code[process].iter();
         let programs = versions.filter_map(|version| Some((*version, self.handlers.get(PROGRAM, version)?)));
-        // Who serves activities by pattern has its programs by pattern, too.
+        // A process that serves activities by pattern registers its programs by pattern, too.
         let by_pattern = !self.plan.served[process].prefixes.is_empty();
         let pattern = NamePattern::parse("prog*").expect("it is a pattern");
         let programs = programs.fold(Handlers::default(), |handlers, (version, handler)| match by_pattern {
@@ -52,22 +51,22 @@ impl Simulation {
         Deployed { programs, others: self.handlers.clone() }
     }
 
-    /// Draws the deployments: one that adds a version, and one that removes the old one and brings it back.
+    /// Draws the deployments: one that adds a version, and one that removes the old version and restores it.
     pub(super) fn plan_deployments(&mut self) {
         if self.plan.adds_version {
-            // Inputs that the next version cannot read are met only where it runs.
+            // Inputs that the next version cannot decode occur only where it runs.
             let span = if self.plan.classes.refuses_inputs_ms.is_some() { 8 } else { 2 };
-            let at_ms = self.rng.between(0, self.plan.trouble_ms / span);
+            let at_ms = self.rng.between(0, self.plan.faults_ms / span);
             self.roll_out(at_ms, "adds a version", |code| {
                 code.insert(NEXT_VERSION);
             });
         }
         if self.plan.removes_version {
-            let at_ms = self.rng.between(0, self.plan.trouble_ms / 2);
+            let at_ms = self.rng.between(0, self.plan.faults_ms / 2);
             self.roll_out(at_ms, "removes a version", |code| {
                 code.remove(PROGRAM_VERSION);
             });
-            let back_ms = at_ms + self.rng.between(1_000, self.plan.trouble_ms / 2);
+            let back_ms = at_ms + self.rng.between(1_000, self.plan.faults_ms / 2);
             self.roll_out(back_ms, "restores a version", |code| {
                 code.insert(PROGRAM_VERSION);
             });
@@ -82,7 +81,7 @@ impl Simulation {
                 if !this.is_healed {
                     this.count(what);
                     this.stop(process, move |this| {
-                        // Healing brings all code, whatever was about to be deployed.
+                        // Healing deploys all code, whatever was scheduled.
                         if !this.is_healed {
                             change(&mut this.code[process]);
                         }

@@ -1,4 +1,4 @@
-//! The driver of a process: brings inputs to its node and lanes, and does what they put out, in order.
+//! The driver of a process: passes inputs to its node and lanes, and executes their outputs in order.
 
 use perennial_core::ShardId;
 use perennial_core::lane::{Lane, LaneOutput, Moment};
@@ -10,7 +10,7 @@ use super::Simulation;
 use super::process::Engine;
 use super::store_calls::From;
 
-/// An output that is yet to be done, by a process in one of its lives.
+/// An output of a process in one of its lives, to be executed.
 pub(super) struct Pending {
     process: usize,
     incarnation: u64,
@@ -23,7 +23,6 @@ enum Output {
 }
 
 impl Simulation {
-    /// Brings a lane an input.
     pub(super) fn lane_input(&mut self, process: usize, lane: usize, input: impl FnOnce(&mut Lane, Moment)) {
         let now = self.moment(process);
         let Some(it) = self.lane_mut(process, lane) else { return };
@@ -37,7 +36,7 @@ impl Simulation {
         self.promise_wake(process);
     }
 
-    /// Brings the node an input, with the time and how many more activities could run.
+    /// Passes an input to the node, with the time and the number of free activity slots.
     pub(super) fn node_input(&mut self, process: usize, input: impl FnOnce(&mut Node, Moment, usize)) {
         let (now, free) = (self.moment(process), self.free_slots(process));
         let Some(engine) = &mut self.processes[process].engine else { return };
@@ -49,7 +48,7 @@ impl Simulation {
         self.promise_wake(process);
     }
 
-    /// Brings the lanes an input, one after the other.
+    /// Passes an input to the lanes, one after the other.
     pub(super) fn lane_inputs(&mut self, process: usize, input: impl Fn(&mut Lane, Moment)) {
         for lane in 0..self.lanes(process) {
             self.lane_input(process, lane, &input);
@@ -72,7 +71,7 @@ impl Simulation {
         self.processes[process].engine.as_ref().map(|engine| &engine.node)
     }
 
-    /// Does what nodes and lanes have put out.
+    /// Executes the outputs of nodes and lanes.
     pub(super) fn do_pending(&mut self) {
         while let Some(Pending { process, incarnation, output }) = self.pending.pop_front() {
             if self.processes[process].incarnation != incarnation {
@@ -165,11 +164,11 @@ impl Simulation {
         self.lane_inputs(process, |lane, now| lane.handle_changes(now, changes));
     }
 
-    /// A process comes to an answer only after a while.
+    /// Delays the answer to a request.
     fn reply_late(&mut self, process: usize, lane: usize, output: LaneOutput) {
         let delay_ms = self.rng.between(1, self.plan.lease_ms);
         let deadline = self.deadline(process, lane);
-        self.later_on(process, delay_ms, format!("p{process} comes to an answer late"), move |this| {
+        self.later_on(process, delay_ms, format!("p{process} handles an answer late"), move |this| {
             if let Some(LaneOutput::Reply { request, answer, .. }) =
                 this.in_time(process, lane, deadline, output)
             {
@@ -178,13 +177,13 @@ impl Simulation {
         });
     }
 
-    /// Until when a process may do what a lane puts out now.
+    /// The time until which a process may execute the current outputs of a lane.
     pub(super) fn deadline(&self, process: usize, lane: usize) -> Moment {
         self.lane(process, lane).map_or(Moment::ZERO, Lane::deadline)
     }
 
-    /// An output that a process comes to now, unless it is past the lane's deadline, or the one that held when the lane
-    /// put it out: then the lane has it back.
+    /// Executes an output, unless the lane's deadline has passed, now or as of the output: then the lane gets
+    /// it back.
     pub(super) fn in_time(
         &mut self,
         process: usize,
@@ -228,7 +227,7 @@ impl Simulation {
         });
     }
 
-    /// A turn has begun, and ends after a while.
+    /// Ends a turn after a while.
     fn turn_takes_its_time(
         &mut self,
         process: usize,
@@ -245,7 +244,7 @@ impl Simulation {
         });
     }
 
-    /// Sees to it that the time is brought when it is wanted, or somewhat later.
+    /// Schedules the next time input when it is requested, or somewhat later.
     fn promise_wake(&mut self, process: usize) {
         let now = self.moment(process);
         let it = &self.processes[process];

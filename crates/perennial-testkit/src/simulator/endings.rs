@@ -1,18 +1,18 @@
-//! Requests that come just as an execution ends or continues as new.
+//! Requests that arrive just as an execution ends or continues as new.
 
 use perennial_core::store::{Commit, Status};
 
 use super::Simulation;
 use crate::program::HandlerKind;
 
-/// What a commit does to an execution.
+/// The effect of a commit on an execution.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Edge {
     Ending,
     Renewal,
 }
 
-/// What somebody does then.
+/// The request that is made then.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Call {
     Event,
@@ -21,7 +21,7 @@ enum Call {
 }
 
 impl Simulation {
-    /// Commits are on their way: now and then somebody calls before they are written, just then, or right after.
+    /// Makes requests now and then before commits are written, at that moment, or right after.
     pub(super) fn meet_edges(&mut self, batch: &[Commit]) {
         if self.is_healed {
             return;

@@ -1,4 +1,4 @@
-//! Events that callers raise: one at a time by each sender, with a key, over whichever route the sender is at.
+//! Events that callers raise: one at a time by each sender, with a key, over the route that the sender has.
 
 use perennial_core::shard::{Message, Request};
 use perennial_core::store::{InboxNumber, SendOutcome};
@@ -7,13 +7,12 @@ use perennial_core::{Job, Payload};
 use super::Simulation;
 use super::callers::{CallerRequest, SENDERS, to_instance};
 
-/// How long a caller waits for an answer.
+/// The maximum time that a caller waits for an answer.
 const PATIENCE_MS: u64 = 2_500;
 
-/// An event that a sender raises.
 pub(super) struct Raised {
     pub(super) id: String,
-    /// How often its instance's id had been deleted by then.
+    /// The number of deletions of its instance's id at that time.
     pub(super) deletions: u64,
     sender: usize,
     pub(super) name: String,
@@ -27,7 +26,7 @@ pub(super) struct Raised {
 }
 
 impl Simulation {
-    /// Somebody raises an event: a sender that waits for nothing, or the same one again.
+    /// Raises an event: by a sender that waits for nothing, or again by the same one.
     pub(super) fn raise(&mut self, id: &str, name: &str) {
         let sender = self.rng.below(SENDERS);
         self.raise_as(sender, id, name);
@@ -50,7 +49,7 @@ impl Simulation {
         self.raise_again(number);
     }
 
-    /// An event that a sender is about to raise.
+    /// Creates an event for a sender.
     pub(super) fn new_event(&mut self, sender: usize, id: &str, name: &str) -> usize {
         let number = self.callers.events.len();
         let payload = self.event_payload(number, id, name);
@@ -70,7 +69,7 @@ impl Simulation {
         number
     }
 
-    /// The number of the last message of a sender to an instance that was acknowledged with one.
+    /// The number of a sender's last message to an instance that was acknowledged with one.
     pub(super) fn last_row(&self, id: &str, sender: usize) -> Option<InboxNumber> {
         self.callers.last_rows.get(&(id.to_owned(), sender)).copied()
     }
@@ -111,7 +110,8 @@ impl Simulation {
         });
     }
 
-    /// The instance ended or is gone before an event came: somebody who would have started it looks again.
+    /// Handles an event whose instance ended or was deleted before: a sender that would have started it tries
+    /// again.
     pub(super) fn refuse_late_event(&mut self, event: usize) {
         if self.callers.events[event].starts.is_some() && !self.is_healed {
             return self.try_start_or_raise(event);
@@ -119,7 +119,7 @@ impl Simulation {
         self.refuse_event(event);
     }
 
-    /// Whether the instance that an event was meant for is gone.
+    /// Whether the instance that an event was sent to is gone.
     fn is_outlived(&self, event: usize) -> bool {
         let Raised { id, deletions, .. } = &self.callers.events[event];
         *deletions != self.deletions(id)
@@ -157,7 +157,7 @@ impl Simulation {
         }
     }
 
-    /// The events of a sender to an instance that were acknowledged.
+    /// The acknowledged events of a sender to an instance.
     pub(super) fn acknowledged_by(&self, id: &str, sender: usize) -> Vec<Payload> {
         let deletions = self.deletions(id);
         let is_it = |event: &&Raised| {
@@ -166,7 +166,7 @@ impl Simulation {
         self.callers.events.iter().filter(is_it).map(|event| event.payload.clone()).collect()
     }
 
-    /// Whether an event is in the history or in the inbox, or came too late for either.
+    /// Whether an event is in the history or in the inbox, or was too late for either.
     fn is_on_disk(&self, id: &str, payload: &Payload) -> bool {
         let marker = payload.as_json().as_bytes();
         let holds = |bytes: &[u8]| bytes.windows(marker.len()).any(|window| window == marker);
@@ -174,7 +174,7 @@ impl Simulation {
         let Some(key) = tables.ids.get(id) else { return false };
         let all = (*key, 0, 0)..=(*key, u64::MAX, u64::MAX);
         tables.instances[key].status.is_final()
-            // What came before an end is not there after it, even if the instance runs again.
+            // An event from before an end is not stored after it, even if the instance runs again.
             || self.has_ended_before(*key)
             || tables
                 .inbox

@@ -1,4 +1,4 @@
-//! The end of all trouble: everything is up, and everything has to finish.
+//! The end of all faults: every process is up, and every instance must finish.
 
 use perennial_core::store::InstanceRow;
 use perennial_core::{Decision, Ledger};
@@ -7,21 +7,21 @@ use super::Simulation;
 use super::deployments::{Code, NEXT_VERSION};
 use crate::program::{HandlerKind, PROGRAM_VERSION};
 
-/// The orchestration whose code comes only with the healing.
+/// The orchestration whose code is deployed only with the healing.
 pub(super) const ABSENT: &str = "absent";
-/// How long everything may take once there is no more trouble, and again whenever an instance continues as new: a program
-/// does so a few times at most, and an execution that has many waits may get what it needs late.
+/// The maximum time for everything to finish after the faults, and again whenever an instance continues as
+/// new: a program does so at most a few times, and an execution with many waits may get its events late.
 const PATIENCE_MS: u64 = 15 * 60 * 1_000;
 const ROUND_MS: u64 = 400;
-/// How long rows that nobody needs may last after that.
+/// The maximum lifetime of obsolete rows after that.
 const REST_MS: u64 = 120_000;
-/// How often stragglers may begin something after everything had finished.
+/// The number of times that late messages may start something after everything had finished.
 const ROUNDS: usize = 5;
-/// How long the last answers may take.
+/// The maximum time for the last answers.
 const ANSWERS_MS: u64 = 6_000;
 
 impl Simulation {
-    /// No more faults; every process is up, with all code.
+    /// Ends all faults; every process is up, with all code.
     pub(super) fn heal(&mut self) {
         if self.failure.is_some() {
             return;
@@ -32,13 +32,13 @@ impl Simulation {
         self.restart();
     }
 
-    /// What is down comes up; what is up goes on, or starts again.
+    /// Starts the processes that are down; the others continue or restart.
     fn restart(&mut self) {
         self.is_healed = true;
         self.heal_codecs();
         self.pause_all(false);
         self.set_clock_right();
-        self.deploy_cure();
+        self.deploy_remedy();
         for process in 0..self.processes.len() {
             self.code[process] = Code::from([PROGRAM_VERSION, NEXT_VERSION]);
             if self.plan.heals_by_restart {
@@ -52,7 +52,7 @@ impl Simulation {
 
     pub(super) fn run_healed(&mut self) {
         let (mut rounds, mut is_done) = (0, false);
-        // What was sent before the trouble ended may come late and start something.
+        // Messages sent before the faults ended may arrive late and start something.
         while self.failure.is_none() && !is_done && rounds < ROUNDS {
             self.run_until_finished("I17", |_| true);
             self.run_until_clear();
@@ -62,7 +62,7 @@ impl Simulation {
         self.delete_damaged();
     }
 
-    /// No more faults, but some code stays missing: who does not need it has to finish all the same.
+    /// Ends all faults except missing code: instances that do not need it must finish.
     pub(super) fn heal_all_but_code(&mut self) {
         if self.failure.is_some() {
             return;
@@ -77,7 +77,7 @@ impl Simulation {
         }
     }
 
-    /// Runs until those who have to have finished, and nobody has mail for them.
+    /// Runs until the given instances have finished and have no unread messages.
     fn run_until_finished(&mut self, invariant: &str, has_to: impl Fn(&str) -> bool) {
         let (mut end_ms, mut renewals) = (0, None);
         while self.failure.is_none() {
@@ -101,7 +101,8 @@ impl Simulation {
         }
     }
 
-    /// What is cancelled elsewhere is noticed with the next renewal; requests and answers last until their deadlines.
+    /// Cancellations elsewhere are noticed with the next renewal; requests and replies last until their
+    /// deadlines.
     fn run_until_clear(&mut self) {
         self.run_until(self.now_ms + ANSWERS_MS);
         let until_ms = self.now_ms + REST_MS;
@@ -110,7 +111,7 @@ impl Simulation {
         }
     }
 
-    /// Whether rows are left that nobody needs any more.
+    /// Whether there are obsolete rows.
     fn has_rests(&self) -> bool {
         let tables = self.store.tables();
         !(tables.tasks.is_empty() && tables.requests.is_empty() && tables.replies.is_empty())
@@ -125,7 +126,7 @@ impl Simulation {
         tables.ids.get(id).map(|key| tables.instances[key].clone())
     }
 
-    /// How many messages wait for those who have to finish.
+    /// The number of unread messages of the instances that must finish.
     fn unread(&self, has_to: impl Fn(&str) -> bool) -> usize {
         let tables = self.store.tables();
         let is_excused = |to| tables.instances.get(to).is_some_and(|row| !has_to(&row.name));
@@ -137,14 +138,14 @@ impl Simulation {
             || self.store.tables().instances.values().any(|row| !row.status.is_final() && has_to(&row.name))
     }
 
-    /// The ids of those who have to finish and were not started.
+    /// The ids of instances that must finish and were not started.
     fn missing(&self, has_to: impl Fn(&str) -> bool) -> impl Iterator<Item = &str> {
         let subjects = self.callers.subjects.iter().filter(move |subject| has_to(subject.name));
         let ids = subjects.map(|subject| subject.id.as_str());
         ids.filter(|id| !self.store.tables().ids.contains_key(*id) && self.deletions(id) == 0)
     }
 
-    /// Those who have to finish and have not, each in words.
+    /// Describes the instances that must finish and have not.
     fn unfinished(&self, has_to: impl Fn(&str) -> bool) -> Vec<String> {
         let rows: Vec<InstanceRow> = {
             let tables = self.store.tables();
@@ -180,7 +181,7 @@ impl Simulation {
         self.witness.histories.ledger(row.key, row.execution)
     }
 
-    /// Callers give every instance what it waits for.
+    /// Makes callers send every instance the events that it waits for.
     fn help(&mut self) {
         for number in 0..self.callers.subjects.len() {
             let id = self.callers.subjects[number].id.clone();
@@ -199,7 +200,7 @@ impl Simulation {
         self.do_pending();
     }
 
-    /// An instance that takes no more events, and may wait for one of another name, is ended by somebody.
+    /// Ends an instance that is full and may wait for an event of another name.
     fn help_full(&mut self, id: &str) {
         if self.row(id).is_some_and(|row| row.full) && self.rng.percent(3) {
             self.count("full instance ended by a person");
@@ -208,7 +209,7 @@ impl Simulation {
     }
 
     fn help_one(&mut self, id: &str) {
-        // Some failures are not tried again in the same process, unless somebody asks for it.
+        // Some failures are not retried in the same process unless a caller requests it.
         if self.row(id).is_some_and(|row| row.blocked.is_some()) && self.rng.percent(10) {
             self.retry(id);
         }
@@ -227,7 +228,7 @@ impl Simulation {
             ledger.open().any(|(_, open)| matches!(open, Decision::SubOrchestrationScheduled { .. }));
         let is_at_work = ledger.open_activities() > 0 || ledger.timers().next().is_some() || has_children;
         if !waits.is_empty() {
-            // Which of them still waits, only the code knows.
+            // Only the code knows which of them still waits.
             let name = self.rng.pick(&waits).clone();
             self.raise(id, &name);
         }

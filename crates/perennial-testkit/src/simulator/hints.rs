@@ -1,15 +1,15 @@
-//! Hints: what the store tells its watchers reaches each process soon, late, twice or never.
+//! Hints of the store reach each process soon, late, twice or never.
 
 use perennial_core::store::Changes;
 
 use super::Simulation;
 
 impl Simulation {
-    /// Passes on what the store has told its watchers.
-    pub(super) fn tell_changes(&mut self) {
-        let told = std::mem::take(&mut *self.told.lock().expect("nobody panics while it is locked"));
+    /// Passes the store's hints on to processes.
+    pub(super) fn deliver_hints(&mut self) {
+        let hints = std::mem::take(&mut *self.unsent_hints.lock().expect("the lock is not poisoned"));
         let mut all = Changes::default();
-        told.iter().for_each(|changes| all.extend_from(changes));
+        hints.iter().for_each(|changes| all.extend_from(changes));
         if all.is_empty() {
             return;
         }

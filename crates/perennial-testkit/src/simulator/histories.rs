@@ -1,4 +1,4 @@
-//! The histories that were committed, decoded once as their turns are written, and what follows from each.
+//! The committed histories, decoded once when their turns are written, and their ledgers.
 
 use std::collections::BTreeMap;
 
@@ -12,12 +12,12 @@ pub(super) struct Histories {
 
 struct Committed {
     history: History,
-    /// Nothing if the turns are no history. The audit tells why.
+    /// `None` if the turns are not a valid history. The audit reports why.
     ledger: Option<Ledger>,
 }
 
 impl Histories {
-    /// The next turn of an execution was written.
+    /// Adds the next turn of an execution.
     pub(super) fn add(&mut self, key: InstanceKey, execution: u64, turn: Turn) {
         let new = || Committed { history: History { turns: Vec::new() }, ledger: Some(Ledger::default()) };
         let committed = self.all.entry((key, execution)).or_insert_with(new);
@@ -28,7 +28,7 @@ impl Histories {
         committed.history.turns.push(turn);
     }
 
-    /// An instance was deleted.
+    /// Removes a deleted instance.
     pub(super) fn forget(&mut self, key: InstanceKey) {
         self.all.retain(|(owner, _), _| *owner != key);
     }
@@ -42,7 +42,7 @@ impl Histories {
         self.all.range((key, 0)..=(key, u64::MAX)).map(|(_, committed)| &committed.history)
     }
 
-    /// What follows from an execution's history.
+    /// The ledger of an execution.
     pub(super) fn ledger(&self, key: InstanceKey, execution: u64) -> Option<&Ledger> {
         self.all.get(&(key, execution))?.ledger.as_ref()
     }

@@ -1,4 +1,5 @@
-//! Queries and updates: asked where the owner is or through request rows, answered once what they say is durable.
+//! Queries and updates: sent to the owner or through request rows, and answered once their effects are
+//! durable.
 
 use perennial_core::shard::{CallReply, InstanceCall, Request};
 use perennial_core::store::{NewRequest, RequestNumber, RequestOutcome, Store};
@@ -11,22 +12,22 @@ use super::store_calls::wait_for;
 use crate::Program;
 use crate::program::STATE_QUERY;
 
-/// An update that somebody asks for.
+/// An update that a caller sends.
 pub(super) struct Update {
     pub(super) id: String,
     sender: usize,
-    /// How often its instance's id had been deleted when it was asked first.
+    /// The number of deletions of its instance's id when it was first sent.
     deletions: u64,
     name: String,
     payload: Payload,
     key: String,
     answer: Option<CallReply>,
-    /// What its sender had raised before, and knew to be taken.
+    /// Earlier events of its sender that were acknowledged.
     follows: Vec<Payload>,
 }
 
 impl Simulation {
-    /// Somebody asks for an update: a new one, one that is to be refused, or an earlier one again.
+    /// Sends an update: a new one, one to be refused, or an earlier one again.
     pub(super) fn update(&mut self, id: &str, name: &str) {
         let deletions = self.deletions(id);
         let known: Vec<usize> = self
@@ -129,7 +130,7 @@ impl Simulation {
             let outcome = this
                 .with_sound_codecs(|_| wait_for(|reply| this.coded.put_request(row, reply)))
                 .expect("the store is open");
-            this.tell_changes();
+            this.deliver_hints();
             if let RequestOutcome::Written(number) = outcome {
                 this.count("request row written");
                 let deadline_ms = this.now_ms + patience_ms;
@@ -138,7 +139,7 @@ impl Simulation {
         });
     }
 
-    /// Looks for a reply until its deadline. `deaths` is how often an activity had taken its process down by then.
+    /// Polls for a reply until its deadline. `deaths` is the number of crashes by an activity until then.
     fn poll_reply(&mut self, number: RequestNumber, deadline_ms: u64, deaths: u64, requested: CallerRequest) {
         let pause_ms = self.rng.between(1, 300);
         self.later(pause_ms, format!("the reply to request row {number} is looked for"), move |this| {
@@ -148,7 +149,7 @@ impl Simulation {
             if let Some(body) = reply {
                 this.count("request row answered");
                 let reply = CallReply::decode(&body).expect("the engine wrote it");
-                return this.told(&requested, reply);
+                return this.call_answered(&requested, reply);
             }
             if this.now_ms < deadline_ms {
                 return this.poll_reply(number, deadline_ms, deaths, requested);
@@ -156,7 +157,7 @@ impl Simulation {
             this.count("request row withdrawn");
             let instance = this.called_instance(number);
             let _ = wait_for(|reply| this.store.withdraw_request(number, reply));
-            // Who owns the instance may be down again and again until that activity is given up.
+            // The owner of the instance may be down repeatedly until that activity has failed.
             if matches!(requested, CallerRequest::Query { healed: true, .. }) && this.deaths == deaths {
                 let unserved = this.unserved();
                 this.fail(format!(
@@ -166,7 +167,7 @@ impl Simulation {
         });
     }
 
-    /// The instance that a request row asks, and how it is.
+    /// Describes the instance of a request row.
     fn called_instance(&self, number: RequestNumber) -> String {
         let tables = self.store.tables();
         let key = tables.requests.get(&number).map(|request| request.key);
@@ -177,10 +178,10 @@ impl Simulation {
         })
     }
 
-    /// Somebody is told what became of a question.
-    pub(super) fn told(&mut self, requested: &CallerRequest, reply: CallReply) {
+    /// Handles the reply to a query or an update.
+    pub(super) fn call_answered(&mut self, requested: &CallerRequest, reply: CallReply) {
         match (requested, &reply) {
-            (CallerRequest::Token(spoken), reply) => self.told_of_token(*spoken, reply),
+            (CallerRequest::Token(spoken), reply) => self.token_call_answered(*spoken, reply),
             (CallerRequest::Query { .. }, CallReply::Answered(_)) => self.count("query answered"),
             (CallerRequest::Query { .. }, _) => self.count("query refused"),
             (CallerRequest::Update(update), CallReply::Answered(_) | CallReply::Failed(_)) => {
@@ -223,7 +224,7 @@ impl Simulation {
         }
     }
 
-    /// How often an update was taken by the instance that has its id.
+    /// The number of times that an update was accepted by the instance with its id.
     fn takings(&self, number: usize) -> Takings {
         let Update { id, key, .. } = &self.callers.updates[number];
         let Some(instance) = self.store.tables().ids.get(id).copied() else { return Takings::default() };
@@ -254,7 +255,7 @@ impl Simulation {
         })
     }
 
-    /// How many of the latest updates were accepted and have no answer.
+    /// Counts the latest updates that were accepted and have no answer.
     pub(super) fn count_accepted_updates(&mut self) {
         let late = self.callers.updates.iter().rev().take(6);
         let open: Vec<(String, Payload)> = late
@@ -273,7 +274,8 @@ impl Simulation {
         }
     }
 
-    /// I8, for updates: each is taken once, as long as its key is remembered (G16), and after the events that its sender had raised before.
+    /// I8 for updates: each is accepted once, as long as its key is remembered (G16), and after the earlier
+    /// events of its sender.
     pub(super) fn audit_updates(&mut self) {
         for number in 0..self.callers.updates.len() {
             let Update { id, payload, answer, follows, deletions, .. } = &self.callers.updates[number];

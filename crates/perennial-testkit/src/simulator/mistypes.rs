@@ -1,6 +1,7 @@
-//! Payloads that the code cannot read: inputs that the next version does not take, events of another type.
+//! Payloads that the code cannot decode: inputs that the next version does not accept, events of another
+//! type.
 //!
-//! What is blocked by one is cured by code that can read it, or goes on without the event if somebody has it skipped.
+//! An instance that one of them blocks continues with code that can decode it, or after the event is skipped.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,20 +12,20 @@ use perennial_core::{EventId, InstanceKey, Job, Payload};
 
 use super::Simulation;
 use super::callers::{CallerRequest, to_instance};
-use super::classes::Cure;
+use super::classes::Remedy;
 use super::deployments::NEXT_VERSION;
 use crate::{Expectations, ProgramHandler};
 
-/// The code of what blocks an instance that cannot read a payload.
+/// The code of a block by a payload that cannot be decoded.
 const CODE: ErrorCode = ErrorCode::PayloadMismatch;
-/// The event that carries an execution's input.
+/// The event with an execution's input.
 const INPUT: EventId = EventId(1);
 
 #[derive(Default)]
 pub(super) struct Mistypes {
     current: Expectations,
     next: Expectations,
-    /// Who is blocked by an event.
+    /// The instances that are blocked by an event.
     blocked: BTreeSet<InstanceKey>,
 }
 
@@ -47,15 +48,15 @@ impl Simulation {
         }
     }
 
-    /// The last deployment can read all inputs, and all events unless somebody has them skipped.
-    pub(super) fn deploy_cure(&mut self) {
+    /// Deploys code that can decode all inputs, and all events unless they are skipped.
+    pub(super) fn deploy_remedy(&mut self) {
         self.mistypes.next.refuse_inputs(false);
-        let wants_text = self.plan.classes.mistypes == Some(Cure::Skip);
+        let wants_text = self.plan.classes.mistypes == Some(Remedy::Skip);
         self.mistypes.current.want_text(wants_text);
         self.mistypes.next.want_text(wants_text);
     }
 
-    /// What goes with an event: text, or now and then something else.
+    /// The payload of an event: text, or now and then something else.
     pub(super) fn event_payload(&mut self, number: usize, id: &str, name: &str) -> Payload {
         let can_be_other = self.plan.classes.mistypes.is_some() && !self.is_healed;
         let is_awaited =
@@ -67,13 +68,13 @@ impl Simulation {
         Payload::from(format!("<{number}>"))
     }
 
-    /// Counts what blocks instances that cannot read a payload, and who is not blocked by one any more.
+    /// Counts blocks by payloads that cannot be decoded, and instances that are no longer blocked by one.
     pub(super) fn witness_mistype(&mut self, commit: &Commit) {
         match &commit.change.blocked {
             Some(Some(blocked)) if blocked.code == CODE => self.count_mistype(commit.key, blocked),
             _ if commit.turn.is_some() && self.mistypes.blocked.remove(&commit.key) => {
                 let is_ended = matches!(commit.change.status, Some(Status::Terminated | Status::Cancelled));
-                if self.is_healed && !is_ended && self.plan.classes.mistypes == Some(Cure::Deployment) {
+                if self.is_healed && !is_ended && self.plan.classes.mistypes == Some(Remedy::Deployment) {
                     self.count("mistyped event read after a deployment");
                 }
             }
@@ -102,13 +103,13 @@ impl Simulation {
         }
     }
 
-    /// Somebody looks at an instance that is blocked, and does what its reason asks for.
+    /// Applies the remedy for a blocked instance.
     pub(super) fn help_blocked(&mut self, id: &str) {
         let Some(InstanceRow { blocked: Some(blocked), .. }) = self.row(id) else { return };
         if self.is_damaged(id) {
             return self.end_damaged(id, &blocked);
         }
-        if self.plan.classes.mistypes == Some(Cure::Skip)
+        if self.plan.classes.mistypes == Some(Remedy::Skip)
             && let Some(event) = refused_event(&blocked).filter(|event| *event != INPUT)
             && self.rng.percent(30)
         {
@@ -116,7 +117,7 @@ impl Simulation {
         }
     }
 
-    /// Somebody looks for an instance that is blocked.
+    /// Applies the remedy to a blocked instance, if there is one.
     pub(super) fn help_somebody_blocked(&mut self) {
         let blocked: Vec<String> = {
             let tables = self.store.tables();
@@ -146,7 +147,7 @@ impl Simulation {
     }
 }
 
-/// The event that the code cannot read, as the reason of a block names it.
+/// The event that the code cannot decode, according to the reason of the block.
 fn refused_event(blocked: &Blocked) -> Option<EventId> {
     if blocked.code != CODE {
         return None;

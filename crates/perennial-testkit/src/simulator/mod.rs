@@ -1,34 +1,35 @@
-//! The simulator: a few processes over one store, one virtual clock, and every disaster that a seed can think of.
+//! The simulator: a few processes over one store, one virtual clock, and faults drawn from a seed.
 //!
-//! A [`Simulation`] is one thread and one agenda. Every call to the store, every turn, every activity and every caller's
-//! request is an entry of it with a delay that the seed decides, and so is all that goes wrong: processes crash, stand
-//! still and come back, commits are refused, or written without anyone knowing, leases run out, clocks are set.
-//! [`Node`](perennial_core::node::Node)s, [`Lane`](perennial_core::lane::Lane)s and the store are the ones that ship. A
-//! simulated process only does what they put out, late or in vain, and brings them what came of it; it decides nothing.
+//! A [`Simulation`] is one thread and one agenda. Every call to the store, every turn, every activity and
+//! every caller's request is an entry of the agenda with a delay drawn from the seed, and so are all faults:
+//! processes crash, are suspended and come back, commits are refused or written with an unknown outcome,
+//! leases expire, clocks are set. [`Node`](perennial_core::node::Node)s,
+//! [`Lane`](perennial_core::lane::Lane)s and the store are the production code. A simulated process only
+//! executes their outputs, late or unsuccessfully, and returns the results; it makes no decisions.
 //!
-//! After a while everything is healed: no more faults, all processes up. Then everything has to finish, and the rows and
-//! the callers' log have to be in order. What must hold at every step is watched at every step. The same seed gives the
-//! same trace; [`Flaw`]s are mistakes that can be planted into the engine, to see that they are noticed.
+//! After a while everything is healed: no more faults, all processes up. Then everything must finish, and the
+//! rows must agree with the callers' log. Properties of every step are checked at every step. The same seed
+//! gives the same trace; [`Flaw`]s are bugs that can be planted in the engine, to check that they are found.
 //!
-//! What a run met is counted. [`CLASSES`] names what belongs to each class of trouble, and a test demands that an ordinary
-//! number of runs meets all of it:
+//! Faults are counted. [`CLASSES`] lists the counts that belong to each class of faults, and a test requires
+//! that an ordinary number of runs has all of them:
 //!
-//! | class | what a seed draws | where |
+//! | class | drawn faults | modules |
 //! |---|---|---|
-//! | processes | crashes, pauses past the lease, stops, deployments, activities that take the process down | `process`, `stopping`, `deployments`, `activities` |
-//! | calls | refused, slow, unknown (written, not written, still under way), answered twice, hints lost | `store_calls`, `hints` |
+//! | processes | crashes, pauses past the lease, stops, deployments, activities that crash the process | `process`, `stopping`, `deployments`, `activities` |
+//! | calls | refused, slow, unknown (written, not written, still in progress), answered twice, hints lost | `store_calls`, `hints` |
 //! | ownership | takeovers, shards taken away, earlier tenures | `ownership`, `tenures` |
 //! | clocks that stall and step | the store's clock set ahead and back, by hours too, and stalled; clocks of processes that drift, of callers that are off; a writer that stalls past a timer | `clocks`, `outages` |
 //! | outages longer than every grace | a store out of reach or all processes down, past leases, cancel graces, deadlines and timers | `outages` |
-//! | requests at endings and renewals | events, updates and start-or-raise while an execution's last commit is on its way | `endings` |
+//! | requests at endings and renewals | events, updates and start-or-raise while an execution's last commit is in flight | `endings` |
 //! | damaged rows | a bit of a turn, message, task or request, while it is served and between lives | `damage` |
-//! | payloads of another type | inputs that the next version cannot read, events that are no text; cured by a deployment or by skipping | `mistypes` |
+//! | payloads of another type | inputs that the next version cannot decode, events that are not text; fixed by a deployment or by skipping | `mistypes` |
 //! | repairs by people | instances that are paused, resumed and reset to earlier turns | `repairs` |
 //! | codecs | payloads encoded under keys that change, and now and then are missing; activities served by pattern | `codecs` |
 //! | full queues | a handful of unread events refuses the next, across eviction and continue-as-new | `callers`, `witness` |
 //!
-//! Not drawn: damage of instance rows and of what SQLite itself keeps (the damage test of the runtime has them), failing
-//! disks, and code that diverges.
+//! Not drawn: damage of instance rows and of SQLite's own data (covered by the damage test of the runtime),
+//! failing disks, and code that diverges.
 
 mod activities;
 mod agenda;
@@ -95,45 +96,45 @@ use repairs::Repairs;
 use trace::Trace;
 use witness::Witness;
 
-/// When the virtual clock starts.
+/// The start of the virtual clock.
 const START_MS: u64 = 100_000_000;
-/// More steps than this are too many.
+/// The maximum number of steps of a run.
 const MAX_STEPS: u64 = 600_000;
 
-/// One run of a few processes through whatever the seed has in store.
+/// One run of a few processes with the faults of a seed.
 pub struct Simulation {
     seed: u64,
     plan: Plan,
     flaw: Option<Flaw>,
-    /// Code that is missing comes only after everybody else has finished.
+    /// Whether missing code is deployed only after all other instances have finished.
     code_is_late: bool,
-    /// Decides everything after the plan.
+    /// Draws everything after the plan.
     rng: Rng,
     now_ms: u64,
     clock: StoreClock,
     store: Arc<MemoryStore>,
-    /// The same as processes and callers have it, with encoded payloads.
+    /// The same store as processes and callers use it, with encoded payloads.
     coded: Arc<dyn Store>,
     codec_log: Arc<CodecLog>,
-    /// What the store has told its watchers and nobody has been hinted at yet.
-    told: Arc<Mutex<Vec<Changes>>>,
+    /// Changes that the store has reported and that have not been passed on as hints.
+    unsent_hints: Arc<Mutex<Vec<Changes>>>,
     handlers: Handlers,
     side_effects: SideEffects,
     agenda: Agenda,
     processes: Vec<Process>,
-    /// Outputs that are yet to be done, in order.
+    /// Outputs to be executed, in order.
     pending: VecDeque<Pending>,
     callers: Callers,
-    /// The versions that each process has, or will have when it starts again.
+    /// The versions that each process has, or will have at its next start.
     code: Vec<Code>,
-    /// Counts attempts of activities.
+    /// The number of attempts of activities.
     runs: u64,
-    /// The activity that takes its process down, and how often it has since the trouble ended.
+    /// The activity that crashes its process, and the number of crashes since the faults ended.
     deadly: Option<(InstanceKey, u64, EventId)>,
     deaths: u64,
-    /// Those of them that the next owner did not learn of.
+    /// The crashes among them that the next owner did not learn of.
     forgotten_deaths: u64,
-    /// Whose end callers wait for.
+    /// The instances whose end callers wait for.
     ends: BTreeMap<RequestId, String>,
     outages: Outages,
     damaged: Damaged,
@@ -147,31 +148,31 @@ pub struct Simulation {
     failure: Option<String>,
 }
 
-/// How a run ended that found nothing wrong.
+/// The result of a run without a violation.
 #[derive(Clone, Debug)]
 pub struct Finished {
-    /// Stands for everything that happened, in order.
+    /// A hash of everything that happened, in order.
     pub trace_hash: u64,
-    /// What happened how often.
+    /// The counts of everything that happened.
     pub tally: Tally,
 }
 
 impl Finished {
-    /// The classes of trouble that the run met.
+    /// The classes of faults that the run had.
     pub fn classes(&self) -> impl Iterator<Item = &'static str> + '_ {
         let is_met = |names: &[&str]| names.iter().any(|name| self.tally.of(name) > 0);
         CLASSES.iter().filter(move |(_, names)| is_met(names)).map(|(class, _)| *class)
     }
 }
 
-/// What a run found wrong.
+/// A violation in a run.
 #[derive(Clone, Debug)]
 pub struct Mishap {
-    /// The run.
+    /// The seed of the run.
     pub seed: u64,
-    /// What is wrong, beginning with the number of the invariant.
+    /// The violation, starting with the number of the invariant.
     pub what: String,
-    /// What happened last, line by line.
+    /// The last lines of the trace.
     pub trace: Vec<String>,
 }
 
@@ -183,7 +184,7 @@ impl fmt::Display for Mishap {
 }
 
 impl Simulation {
-    /// The run that belongs to a seed.
+    /// Creates the run of a seed.
     pub fn new(seed: u64) -> Simulation {
         let mut rng = Rng::new(seed);
         let mut plan = Plan::new(&mut rng);
@@ -191,10 +192,10 @@ impl Simulation {
         codecs::draw(seed, &mut plan, &codec_log);
         let clock = StoreClock::new(START_MS);
         let store = Arc::new(MemoryStore::new(clock.reader()));
-        let told = Arc::new(Mutex::new(Vec::new()));
-        let watched = Arc::clone(&told);
+        let unsent_hints = Arc::new(Mutex::new(Vec::new()));
+        let watched = Arc::clone(&unsent_hints);
         store.watch(Arc::new(move |changes: &Changes| {
-            watched.lock().expect("nobody panics while it is locked").push(*changes);
+            watched.lock().expect("the lock is not poisoned").push(*changes);
         }));
         let callers = Callers::new(&mut rng, &plan);
         let coded = codecs::store_of(&store, &plan.shard.codecs);
@@ -217,7 +218,7 @@ impl Simulation {
             store,
             coded,
             codec_log,
-            told,
+            unsent_hints,
             handlers: Handlers::default(),
             side_effects: SideEffects::default(),
             agenda: Agenda::default(),
@@ -235,21 +236,21 @@ impl Simulation {
         }
     }
 
-    /// The same run with a mistake in the engine.
+    /// The same run with a bug in the engine.
     #[must_use]
     pub fn with_flaw(mut self, flaw: Flaw) -> Simulation {
         self.flaw = Some(flaw);
         self
     }
 
-    /// The same run, in which the code that is missing comes only after all who do not need it have finished.
+    /// The same run, with missing code deployed only after all instances that do not need it have finished.
     #[must_use]
     pub fn with_late_code(mut self) -> Simulation {
         self.code_is_late = true;
         self
     }
 
-    /// The same run with a storm of kills, under activities that last as long as the storm.
+    /// The same run with a storm of kills, and activities that last as long as the storm.
     #[must_use]
     pub fn with_storm_of_kills(mut self) -> Simulation {
         self.plan.be_storm();
@@ -259,7 +260,7 @@ impl Simulation {
         self
     }
 
-    /// The same run, with more of its trace kept for a look.
+    /// The same run, with more lines of its trace kept.
     #[must_use]
     pub fn keeping_lines(mut self, lines: usize) -> Simulation {
         self.trace.keep = lines;
@@ -267,7 +268,7 @@ impl Simulation {
     }
 
     /// Runs until everything is finished.
-    #[allow(clippy::result_large_err, reason = "a mishap ends a test run")]
+    #[allow(clippy::result_large_err, reason = "an error ends a test run")]
     pub fn run(mut self) -> Result<Finished, Mishap> {
         let _planted = flaws::plant(self.flaw);
         for version in [PROGRAM_VERSION, NEXT_VERSION] {
@@ -277,10 +278,10 @@ impl Simulation {
             let joins_ms = self.plan.joins_ms[process];
             self.later(joins_ms, format!("p{process} joins"), move |this| this.boot(process));
         }
-        self.plan_trouble();
-        self.callers_go_on();
-        let trouble_ends_ms = START_MS + self.plan.trouble_ms;
-        self.run_until(trouble_ends_ms);
+        self.plan_faults();
+        self.schedule_callers();
+        let faults_end_ms = START_MS + self.plan.faults_ms;
+        self.run_until(faults_end_ms);
         if self.code_is_late {
             self.heal_all_but_code();
         }
@@ -297,7 +298,7 @@ impl Simulation {
         }
     }
 
-    /// Something is wrong. The first finding counts.
+    /// Records a violation. Only the first one is kept.
     fn fail(&mut self, what: String) {
         if self.failure.is_none() {
             self.note(|| format!("WRONG {what}"));
@@ -326,7 +327,7 @@ impl Simulation {
         }
     }
 
-    /// Does the next thing on the agenda, unless it is later than this.
+    /// Runs the next entry of the agenda, unless it is later than this.
     fn step(&mut self, until_ms: u64) -> bool {
         let Some((at_ms, entry)) = self.agenda.take(until_ms) else {
             return false;
@@ -334,7 +335,7 @@ impl Simulation {
         self.pass_time(at_ms);
         self.steps += 1;
         if self.steps > MAX_STEPS {
-            self.fail("I17: it does not come to an end".to_owned());
+            self.fail("I17: the run does not end".to_owned());
         }
         if let Some((number, incarnation)) = entry.guard {
             let process = &self.processes[number];

@@ -1,23 +1,22 @@
-//! Outages: a store that nobody reaches, processes that are all down, a writer that stands still. Each may outlast leases,
-//! graces, deadlines and timers.
+//! Outages: an unreachable store, processes that are all down, a stalled writer. Each may outlast leases,
+//! grace periods, deadlines and timers.
 
 use perennial_core::lane::StoreCall;
 use perennial_core::store::{InstanceRow, Status};
 
 use super::Simulation;
 
-/// What is out of order for a while.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Outage {
-    /// Nobody reaches the store.
+    /// The store is unreachable.
     Store,
     /// No process is up.
     Processes,
-    /// The store reads, and writes nothing until it is over.
+    /// The store can be read, but writes wait for the end of the outage.
     Writer,
 }
 
-/// Until when what is out of order.
+/// The end of each current outage.
 #[derive(Default)]
 pub(super) struct Outages {
     store_until_ms: u64,
@@ -25,7 +24,7 @@ pub(super) struct Outages {
     writer_until_ms: u64,
 }
 
-/// What an outage is to outlast.
+/// The target that an outage should outlast.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Aim {
     Timer,
@@ -33,7 +32,7 @@ pub(super) enum Aim {
     Deadline,
 }
 
-/// What falls due before an outage is over.
+/// The targets that fall due during an outage.
 #[derive(Default)]
 struct Due {
     timers: usize,
@@ -41,9 +40,10 @@ struct Due {
     deadlines: usize,
 }
 
-/// How many instances are cancelled before an outage, so that their graces may pass meanwhile.
+/// The number of instances that are cancelled before an outage, so that their grace periods may expire
+/// meanwhile.
 const CANCELLED: usize = 3;
-/// How often an outage looks for its moment, and how long it waits in between.
+/// The number of times that an outage looks for its target, and the interval.
 const LOOKS: usize = 120;
 const LOOK_MS: u64 = 50;
 
@@ -59,7 +59,7 @@ impl Simulation {
         }
     }
 
-    /// Begins an outage as soon as it outlasts what it aims at, or after a while.
+    /// Starts an outage as soon as it would outlast its target, or after a while.
     fn fail_at_moment(&mut self, outage: Outage, aim: Aim, for_ms: u64, looks: usize) {
         if self.is_healed {
             return;
@@ -78,7 +78,7 @@ impl Simulation {
         });
     }
 
-    /// Cancels a few of those that run.
+    /// Cancels a few running instances.
     fn cancel_some(&mut self) {
         let mut running: Vec<String> = {
             let tables = self.store.tables();
@@ -122,7 +122,7 @@ impl Simulation {
         }
     }
 
-    /// What falls due within a while, by the store's clock.
+    /// The targets that fall due within a while, by the store's clock.
     fn due_within(&self, for_ms: u64) -> Due {
         let now_ms = self.store_ms();
         let passes = |at_ms: u64| (now_ms..now_ms + for_ms).contains(&at_ms);
@@ -142,17 +142,17 @@ impl Simulation {
         due
     }
 
-    /// Whether nobody reaches the store now.
+    /// Whether the store is unreachable now.
     pub(super) fn is_out_of_reach(&self) -> bool {
         !self.is_healed && self.now_ms < self.outages.store_until_ms
     }
 
-    /// How long a write has to wait for the writer.
+    /// The time that a write has to wait for the writer.
     pub(super) fn writer_stall_ms(&self) -> u64 {
         if self.is_healed { 0 } else { self.outages.writer_until_ms.saturating_sub(self.now_ms) }
     }
 
-    /// How long all processes stay down.
+    /// The time for which all processes stay down.
     pub(super) fn down_ms(&self) -> u64 {
         if self.is_healed { 0 } else { self.outages.processes_until_ms.saturating_sub(self.now_ms) }
     }

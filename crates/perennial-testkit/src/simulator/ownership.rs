@@ -1,5 +1,4 @@
-//! What must hold of ownership at every step: who acts for a shard, who gives one up or forgets it, and whose tasks are
-//! whose.
+//! Checks of ownership at every step: acting for a shard, releasing and dropping shards, and holding tasks.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,19 +12,19 @@ use super::plan::Faults;
 use super::process::SentBatch;
 use super::store_calls::From;
 
-/// Who owns which shard, at which epoch.
+/// The owner and the epoch of each shard.
 pub(super) type Owners = BTreeMap<ShardId, (Option<SessionId>, u64)>;
 
-/// What is known of who owns what.
+/// The known state of ownership.
 #[derive(Default)]
 pub(super) struct Standing {
-    /// Processes that do not know which tasks they took last, and those that are asking.
+    /// Processes with an unknown result of their last take of tasks, and those that are asking for it.
     takes_in_doubt: BTreeSet<usize>,
     takes: BTreeSet<(usize, CallId)>,
     lists: BTreeSet<(usize, CallId)>,
-    /// Lanes that were past their deadline when they were looked at last.
+    /// Lanes that were past their deadline at the last check.
     suspended: BTreeSet<(usize, usize)>,
-    /// The requests that were answered.
+    /// The answered requests.
     replies: BTreeSet<RequestId>,
 }
 
@@ -44,7 +43,7 @@ impl Simulation {
         tables.ownership.shards.iter().map(|(shard, it)| (*shard, (it.owner, it.epoch))).collect()
     }
 
-    /// The shards that no lane serves, as far as their instances need it, and who owns them.
+    /// Describes the shards that no lane serves although their instances need it, with their owners.
     pub(super) fn unserved(&self) -> String {
         let served: Vec<(SessionId, ShardSet)> = self
             .processes
@@ -72,13 +71,13 @@ impl Simulation {
         format!("unserved shards: {lost:?}")
     }
 
-    /// N10: whoever owns a shard after another has it at a later epoch.
+    /// N10: a new owner of a shard has a later epoch.
     pub(super) fn witness_owners(&mut self, call: &StoreCall, answer: &StoreResult, before: &Owners) {
         let (mut taken_over, mut claimed) = (0, 0);
         for (shard, (owner, epoch)) in self.owners() {
             let (old_owner, old_epoch) = before.get(&shard).copied().unwrap_or_default();
             if owner.is_some() && owner != old_owner && epoch <= old_epoch || epoch < old_epoch {
-                return self.fail(format!("N10: shard {} changed hands at epoch {epoch}", shard.0));
+                return self.fail(format!("N10: shard {} changed its owner at epoch {epoch}", shard.0));
             }
             if owner != old_owner && owner.is_some() {
                 claimed += 1;
@@ -96,7 +95,7 @@ impl Simulation {
         }
     }
 
-    /// A process is about to make a call.
+    /// Checks a call that a process is about to make.
     pub(super) fn witness_call(&mut self, process: usize, from: From, id: CallId, call: &StoreCall) {
         if let From::Lane(lane) = from {
             self.note_called_tenures(process, lane, id, call);
@@ -126,7 +125,7 @@ impl Simulation {
         }
     }
 
-    /// A process is about to be told what came of a call.
+    /// Checks the answer to a call before a process gets it.
     pub(super) fn witness_answer(&mut self, process: usize, from: From, id: CallId, answer: &StoreResult) {
         if let From::Lane(lane) = from {
             self.processes[process].batches.remove(&(lane, id));
@@ -145,13 +144,13 @@ impl Simulation {
         }
     }
 
-    /// N8: what is given up is drained. What was sent under an earlier session or epoch comes to nothing.
+    /// N8: released shards are drained. Calls under an earlier session or epoch have no effect.
     fn witness_release(&mut self, process: usize, lane: usize, session: SessionId, shards: &ShardSet) {
         let (it, owners) = (&self.processes[process], self.owners());
         let Some(engine) = &it.engine else { return };
         for shard in shards.iter() {
             let epoch = owners.get(&shard).map_or(0, |(_, epoch)| *epoch);
-            // What belongs to an earlier tenure comes to nothing.
+            // Calls of an earlier tenure have no effect.
             let Some((tenure, _)) = engine.lanes.get(lane).and_then(|lane| lane.tenure_of(shard)) else {
                 continue;
             };
@@ -171,7 +170,7 @@ impl Simulation {
                 (commits.count(), runs.map(|(number, _)| *number).collect());
             if turns + commits + attempts.len() > 0 {
                 let what = format!(
-                    "N8: p{process} gives shard {} up with {turns} turns, {commits} commits, attempts {attempts:?}",
+                    "N8: p{process} releases shard {} with {turns} turns, {commits} commits, attempts {attempts:?}",
                     shard.0
                 );
                 return self.fail(what);
@@ -179,7 +178,7 @@ impl Simulation {
         }
     }
 
-    /// N9: a lane forgets a shard only if the store says that it is not its session's any more.
+    /// N9: a lane drops a shard only if the store says that its session no longer owns it.
     pub(super) fn witness_lane(&mut self, process: usize, lane: usize, before: (SessionId, ShardSet)) {
         let now = self.moment(process);
         let Some(it) = self.lane(process, lane) else { return };
@@ -193,7 +192,7 @@ impl Simulation {
                     && owners.get(shard).is_some_and(|(owner, _)| owner.is_some_and(is_own))
             });
             if let Some(shard) = forgotten.filter(|_| self.plan.faults.seizures == 0) {
-                return self.fail(format!("N9: p{process} forgets shard {}, which is its own", shard.0));
+                return self.fail(format!("N9: p{process} drops shard {}, which it owns", shard.0));
             }
             if old_shards.iter().any(|shard| !shards.contains(shard)) {
                 self.count("shards forgotten");
@@ -209,14 +208,14 @@ impl Simulation {
         }
     }
 
-    /// Whether lanes may take themselves for owners in good faith: the store's clock leaps ahead of their leases, or their
-    /// shards are taken away.
+    /// Whether lanes may wrongly believe that they own shards: the store's clock jumps past their leases, or
+    /// their shards are taken away.
     fn owners_may_err(&self) -> bool {
         let Faults { clock_leaps, seizures, .. } = self.plan.faults;
         clock_leaps + seizures > 0 || self.plan.classes.hours_back.is_some()
     }
 
-    /// N9: a lane acts only while its session lives.
+    /// N9: a lane acts only while its session is alive.
     pub(super) fn witness_standing(&mut self, process: usize, lane: usize, what: &str) {
         let Some(session) = self.lane(process, lane).map(|lane| lane.session()) else { return };
         if self.owners_may_err() {
@@ -228,18 +227,18 @@ impl Simulation {
         }
     }
 
-    /// N9: a lane acts for a shard only while its session lives and owns the shard.
+    /// N9: a lane acts for a shard only while its session is alive and owns the shard.
     pub(super) fn witness_owner(&mut self, process: usize, lane: usize, shard: ShardId, what: &str) {
         self.witness_standing(process, lane, what);
         let Some(session) = self.lane(process, lane).map(|lane| lane.session()) else { return };
         let owner = self.store.tables().ownership.owner(shard);
         if !self.owners_may_err() && owner != Some(session) {
-            self.fail(format!("G8: p{process} {what} for shard {}, which is not its own", shard.0));
+            self.fail(format!("G8: p{process} {what} for shard {}, which it does not own", shard.0));
         }
     }
 
-    /// N9: nobody is answered for a session that has expired, but that the shard has moved. What a lane gave out before
-    /// and had back was true then.
+    /// N9: under an expired session, the only answer is that the shard has moved. Outputs from before that
+    /// the lane got back were correct at the time.
     pub(super) fn witness_reply(
         &mut self,
         process: usize,
@@ -253,17 +252,17 @@ impl Simulation {
         }
     }
 
-    /// N17: a task is cancelled only if nobody waits for it, or it is another's.
+    /// N17: a task is cancelled only if it is not wanted, or another session holds it.
     pub(super) fn witness_task_cancelled(&mut self, process: usize, id: TaskId) {
         let Some(node) = self.node(process).map(|node| node.id()) else { return };
         let state = self.store.tables().tasks.get(&id).map(|row| row.state);
-        // It may have been lost, and just be taken again.
+        // It may have been lost, and is just being taken again.
         let is_taking = self.witness.standing.takes.iter().any(|(of, _)| *of == process);
         if is_taking {
             return;
         }
         if matches!(state, Some(TaskState::Leased { holder, cancelled: false }) if holder == node) {
-            self.fail(format!("N17: p{process} stops task {}, which is its own and wanted", id.event));
+            self.fail(format!("N17: p{process} stops task {}, which it holds and which is wanted", id.event));
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What a seed sets a run on from the start.
+//! The choices of a seed that are fixed for a run.
 
 use std::time::Duration;
 
@@ -12,15 +12,15 @@ use crate::Rng;
 use crate::program::TAG;
 
 pub(super) struct Plan {
-    /// The processes, by how many lanes each has. One without lanes owns no shards.
+    /// The processes, by their number of lanes. One without lanes owns no shards.
     pub(super) roles: Vec<usize>,
-    /// When each process starts for the first time.
+    /// The first start of each process.
     pub(super) joins_ms: Vec<u64>,
-    /// How wrong the steady clock of each process is, in millionths.
+    /// The error of each process's monotonic clock, in parts per million.
     pub(super) drift_ppm: Vec<i64>,
     pub(super) instances: usize,
-    /// How long there is trouble.
-    pub(super) trouble_ms: u64,
+    /// The duration of the faults.
+    pub(super) faults_ms: u64,
     pub(super) faults: Faults,
     pub(super) max_batch: usize,
     pub(super) lease_ms: u64,
@@ -30,33 +30,33 @@ pub(super) struct Plan {
     pub(super) max_loads: usize,
     pub(super) poll_pauses: (Duration, Duration),
     pub(super) keep_executions: Option<u64>,
-    /// How many activities a process runs at a time.
+    /// The number of concurrent activities of a process.
     pub(super) slots: usize,
     pub(super) shard: ShardOptions,
     /// The longest ordinary delay of a call, each way.
     pub(super) call_ms: u64,
-    /// Whether activities take long and do not stop when they are told to.
+    /// Whether activities take long and ignore their cancellation.
     pub(super) is_stubborn: bool,
-    /// What each process can run. The first one can run everything.
+    /// The activities that each process serves. The first process serves all.
     pub(super) served: Vec<Served>,
-    /// The instance with an activity that takes its process down.
+    /// The instance with an activity that crashes its process.
     pub(super) deadly: Option<usize>,
-    /// The instance whose activities take longer than all trouble, while processes are killed again and again.
+    /// The instance whose activities last longer than all faults, while processes are killed repeatedly.
     pub(super) lasting: Option<usize>,
     /// Whether the process that runs such an activity is killed a while after its start.
     pub(super) has_aim: bool,
-    /// The longest pause of the pruner, if it comes.
+    /// The longest pause of the pruner, if there is one.
     pub(super) prune_ms: u64,
-    /// Which deployments there are.
+    /// The deployments of the run.
     pub(super) adds_version: bool,
     pub(super) removes_version: bool,
-    /// Whether all processes start again when the trouble ends. Otherwise they go on as they are.
+    /// Whether all processes restart when the faults end. Otherwise they continue.
     pub(super) heals_by_restart: bool,
-    /// What is drawn beside the faults, by class.
+    /// The choices besides the faults, by class.
     pub(super) classes: ClassPlan,
 }
 
-/// How likely things go wrong, in percent of the occasions.
+/// The probabilities of faults, in percent.
 pub(super) struct Faults {
     pub(super) unavailable: u64,
     pub(super) batch_refused: u64,
@@ -66,13 +66,13 @@ pub(super) struct Faults {
     pub(super) turn_lost: u64,
     pub(super) hint_lost: u64,
     pub(super) answer_twice: u64,
-    /// How often a process comes to an output late.
+    /// The probability that a process executes an output late.
     pub(super) late_output: u64,
-    /// How many of these happen in a run.
+    /// The numbers of these faults in a run.
     pub(super) crashes: u64,
     pub(super) pauses: u64,
     pub(super) stops: u64,
-    /// How often shards are taken away from their owner.
+    /// The number of times that shards are taken away from their owner.
     pub(super) seizures: u64,
     pub(super) clock_leaps: u64,
     pub(super) clock_set_backs: u64,
@@ -81,16 +81,16 @@ pub(super) struct Faults {
 
 impl Plan {
     pub(super) fn new(rng: &mut Rng) -> Plan {
-        let has_clock_trouble = rng.percent(20);
+        let has_clock_faults = rng.percent(20);
         let is_storm = rng.percent(15);
         let seizures = if rng.percent(20) { rng.between(1, 6) } else { 0 };
-        let of_clock = |rng: &mut Rng| if has_clock_trouble { rng.between(0, 2) } else { 0 };
+        let of_clock = |rng: &mut Rng| if has_clock_faults { rng.between(0, 2) } else { 0 };
         let faults = Faults {
             unavailable: *rng.pick(&[0, 2, 15]),
             batch_refused: *rng.pick(&[0, 0, 3]),
             unknown: if seizures > 0 { 12 } else { *rng.pick(&[0, 3, 12]) },
-            // Shards that change hands while a commit is in doubt, and answers that come in a later tenure, need doubts
-            // and slow calls.
+            // Shards that change owners during a commit with an unknown outcome, and answers that arrive in a
+            // later tenure, need unknown outcomes and slow calls.
             slow: if seizures > 0 { 15 } else { *rng.pick(&[0, 2, 10]) },
             duplicate: *rng.pick(&[0, 20]),
             turn_lost: *rng.pick(&[0, 0, 0, 1]),
@@ -105,9 +105,9 @@ impl Plan {
             clock_set_backs: of_clock(rng),
             clock_stalls: of_clock(rng),
         };
-        let (trouble_ms, lease_ms) = (*rng.pick(&[5_000, 15_000, 30_000]), *rng.pick(&[1_000, 3_000]));
-        let classes = ClassPlan::new(&mut rng.fork(), trouble_ms, lease_ms);
-        let trouble_ms = trouble_ms + classes.outages_ms();
+        let (faults_ms, lease_ms) = (*rng.pick(&[5_000, 15_000, 30_000]), *rng.pick(&[1_000, 3_000]));
+        let classes = ClassPlan::new(&mut rng.fork(), faults_ms, lease_ms);
+        let faults_ms = faults_ms + classes.outages_ms();
         let shard = ShardOptions {
             execution: ExecutionOptions { shadow_replay: false, ..ExecutionOptions::default() },
             max_resident: *rng.pick(&[0, 1, 2, 1_000]),
@@ -123,7 +123,7 @@ impl Plan {
         let is_stubborn = rng.percent(if faults.seizures > 0 { 60 } else { 15 });
         let roles = roles(rng);
         let processes = roles.len();
-        let joins = |rng: &mut Rng| if rng.percent(60) { 0 } else { rng.between(0, trouble_ms) };
+        let joins = |rng: &mut Rng| if rng.percent(60) { 0 } else { rng.between(0, faults_ms) };
         let drifts = rng.percent(30);
         let drift = |rng: &mut Rng| {
             let ppm = i64::try_from(rng.below(2 * MAX_DRIFT_PPM as usize + 1)).unwrap_or(0) - MAX_DRIFT_PPM;
@@ -141,11 +141,11 @@ impl Plan {
             removes_version: rng.percent(25),
             roles,
             instances: *rng.pick(&[2, 4, 7]),
-            trouble_ms,
+            faults_ms,
             faults,
             max_batch: *rng.pick(&[1, 3, 1_000]),
             lease_ms,
-            // A node's session has run out by the time that its tasks' leases do.
+            // A node's session has expired by the time that the leases of its tasks do.
             task_lease_ms: *rng.pick(&[2 * lease_ms, 3 * lease_ms]),
             releases_per_renewal: *rng.pick(&[8, 32, 256]),
             page_rows: *rng.pick(&[1, 3, 1_000]),
@@ -166,7 +166,7 @@ impl Plan {
 }
 
 impl Plan {
-    /// Turns the plan into a storm of kills that is long enough for an activity to be blamed for it.
+    /// Turns the plan into a storm of kills that is long enough for an activity to be suspected.
     pub(super) fn be_storm(&mut self) {
         self.lasting = Some(1);
         self.has_aim = true;
@@ -174,12 +174,13 @@ impl Plan {
         self.lease_ms = 1_000;
         self.task_lease_ms = 3_000;
         self.shard.healthy = Duration::from_millis(400);
-        self.trouble_ms = self.trouble_ms.max(60_000);
-        // Who pauses or resets the instance ends the attempt that is to last.
+        self.faults_ms = self.faults_ms.max(60_000);
+        // Pausing or resetting the instance would end the attempt that should last.
         self.classes.repairs = false;
     }
 
-    /// By how much the store's clock may be behind when the trouble ends: sessions of the dead last so much longer.
+    /// The maximum distance of the store's clock when the faults end: sessions of crashed processes last
+    /// longer by this.
     pub(super) fn max_clock_lag_ms(&self) -> u64 {
         let Faults { clock_set_backs, clock_stalls, .. } = self.faults;
         clock_set_backs * MAX_SET_BACK_MS + clock_stalls * MAX_STALL_MS

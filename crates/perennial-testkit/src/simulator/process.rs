@@ -1,4 +1,4 @@
-//! A simulated process: what it has in memory, and how it lives and dies.
+//! A simulated process: its memory and its life cycle.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -15,45 +15,44 @@ use super::clocks::SteadyClock;
 use super::stopping::Stage;
 use super::tenures::CalledTenures;
 
-/// The session that a batch was sent under, and the shards and epochs in it.
+/// The session of a batch, and its shards and epochs.
 pub(super) type SentBatch = (SessionId, Vec<(ShardId, u64)>);
 
-/// A process.
 #[derive(Default)]
 pub(super) struct Process {
-    /// Counts lives; what belongs to an earlier one does not happen.
+    /// The number of its life; entries of an earlier life are dropped.
     pub(super) incarnation: u64,
     pub(super) paused_until_ms: u64,
     pub(super) clock: SteadyClock,
-    /// Nothing while it is down.
+    /// `None` while it is down.
     pub(super) engine: Option<Engine>,
     pub(super) runs: Runs,
-    /// How many turns are being taken, by lane, shard and tenure.
+    /// The number of turns in progress, by lane, shard and tenure.
     pub(super) turns: BTreeMap<(usize, ShardId, Tenure), usize>,
-    /// The batches that each lane has sent and has no answer to: under which session, for which shards and epochs.
+    /// The unanswered batches of each lane, with their session, shards and epochs.
     pub(super) batches: BTreeMap<(usize, CallId), SentBatch>,
-    /// The tenures that calls which are not answered were made in.
+    /// The tenures in which unanswered calls were made.
     pub(super) called_tenures: CalledTenures,
-    /// When it is to bring the time next.
+    /// The time of its next time input.
     pub(super) wakes_ms: Option<u64>,
-    /// The attempts of tasks whose results its node was brought.
+    /// The attempts of tasks whose results its node has received.
     pub(super) task_results: BTreeSet<(TaskId, u32)>,
-    /// How far it has come in stopping.
+    /// The progress of its shutdown.
     pub(super) stage: Option<Stage>,
 }
 
-/// What a process drives.
+/// The node and the lanes of a process.
 pub(super) struct Engine {
     pub(super) node: Node,
     pub(super) lanes: Vec<Lane>,
 }
 
 impl Simulation {
-    /// Draws the moments of trouble.
-    pub(super) fn plan_trouble(&mut self) {
+    /// Draws the times of the faults.
+    pub(super) fn plan_faults(&mut self) {
         for _ in 0..self.plan.faults.crashes {
             let (anywhere, at_ms) = self.somewhere_sometime();
-            // A storm of kills hits one process most of the time.
+            // A storm of kills usually hits one process.
             let process = if self.plan.lasting.is_some() && self.rng.percent(70) { 0 } else { anywhere };
             self.later(at_ms, format!("p{process} crashes"), move |this| this.crash(process));
         }
@@ -71,7 +70,7 @@ impl Simulation {
                 self.later(at_ms, format!("p{process} is dropped"), move |this| this.abandon(process));
                 continue;
             }
-            self.later(at_ms, format!("p{process} is told to stop"), move |this| {
+            self.later(at_ms, format!("p{process} is stopped"), move |this| {
                 if !this.is_healed {
                     this.stop(process, |_| ());
                 }
@@ -91,7 +90,7 @@ impl Simulation {
     }
 
     fn somewhere_sometime(&mut self) -> (usize, u64) {
-        (self.rng.below(self.processes.len()), self.rng.between(0, self.plan.trouble_ms))
+        (self.rng.below(self.processes.len()), self.rng.between(0, self.plan.faults_ms))
     }
 
     pub(super) fn boot(&mut self, process: usize) {
@@ -144,7 +143,7 @@ impl Simulation {
         }
     }
 
-    /// The process dies; its sessions stay.
+    /// Crashes the process; its sessions remain.
     pub(super) fn crash(&mut self, process: usize) {
         if self.processes[process].engine.is_none() || self.is_healed {
             return;
@@ -164,14 +163,14 @@ impl Simulation {
         self.processes[process].runs.all.values().any(|run| run.has_begun && self.is_lasting(&run.task))
     }
 
-    /// The process is gone, and starts again after a while.
+    /// Ends the process, and starts it again after a while.
     pub(super) fn fall(&mut self, process: usize) {
         self.forget(process);
         let pause_ms = self.rng.between(0, 2 * self.plan.lease_ms);
         self.later(pause_ms, format!("p{process} restarts"), move |this| this.boot(process));
     }
 
-    /// All memory of a process is gone.
+    /// Drops all memory of a process.
     pub(super) fn forget(&mut self, process: usize) {
         let lanes = self.processes[process].engine.iter().flat_map(|engine| &engine.lanes);
         let counters: Vec<Counters> = lanes.map(Lane::counters).collect();
@@ -194,7 +193,7 @@ impl Simulation {
         self.processes[process].engine.is_some()
     }
 
-    /// Whether a process takes part in what happens now.
+    /// Whether a process is up and not suspended.
     pub(super) fn is_awake(&self, process: usize) -> bool {
         self.is_up(process) && self.processes[process].paused_until_ms <= self.now_ms
     }

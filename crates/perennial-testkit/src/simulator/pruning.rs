@@ -1,4 +1,4 @@
-//! The pruner: finished instances are deleted while everything goes on, and their ids are used again.
+//! The pruner: ended instances are deleted while others run, and their ids are reused.
 
 use perennial_core::store::{Commit, DeleteOutcome, InboxNumber, InstanceRow, Outgoing, Store};
 use perennial_core::{InstanceKey, ShardId};
@@ -39,7 +39,7 @@ impl Simulation {
         self.delete_ended(key);
     }
 
-    /// Somebody deletes an instance that has ended.
+    /// Deletes an instance that has ended.
     pub(super) fn delete_ended(&mut self, key: InstanceKey) {
         let id = self.store.tables().instances[&key].id.clone();
         let inbox = self.inbox_of(key);
@@ -54,7 +54,7 @@ impl Simulation {
         self.witness_deleted(key, id, inbox);
     }
 
-    /// An instance is gone, with what was in its inbox.
+    /// Records a deleted instance, with its inbox.
     fn witness_deleted(&mut self, key: InstanceKey, id: String, inbox: Vec<InboxNumber>) {
         self.witness.consumed.extend(inbox);
         self.witness.turns.retain(|(owner, _, _), _| *owner != key);
@@ -73,7 +73,8 @@ impl Simulation {
         mine.map(|(number, _)| *number).collect()
     }
 
-    /// Whoever has an id that a commit is to give to a child, even if somebody else has it, with its children and theirs.
+    /// The instance with an id that a commit gives to a child, if the child may replace it, with all its
+    /// descendants.
     pub(super) fn replaceable(&self, commit: &Commit) -> Vec<Replaceable> {
         let tables = self.store.tables();
         let key_of = |sent: &Outgoing| match sent {
@@ -95,7 +96,7 @@ impl Simulation {
         found.into_iter().map(|(id, key)| Replaceable { id, key, inbox: self.inbox_of(key) }).collect()
     }
 
-    /// G36: a child replaces an instance that has ended, and no other.
+    /// G36: a child replaces only an instance that has ended.
     pub(super) fn witness_replaced(&mut self, before: &[Replaceable]) {
         for Replaceable { id, key, inbox } in before {
             if self.store.tables().instances.contains_key(key) || self.witness.deleted.contains(key) {
@@ -110,7 +111,7 @@ impl Simulation {
         }
     }
 
-    /// How often an id was deleted: what a caller began before concerns another instance.
+    /// The number of deletions of an id: requests from before concern another instance.
     pub(super) fn deletions(&self, id: &str) -> u64 {
         self.witness.deletions.get(id).copied().unwrap_or_default()
     }

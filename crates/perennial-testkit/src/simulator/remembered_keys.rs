@@ -1,5 +1,5 @@
-//! What G16 promises of keys that callers gave, told from the histories alone: an instance knows the keys of its current
-//! execution and the last 1,000 from before it.
+//! The guarantee of G16 about idempotency keys, computed from the histories alone: an instance remembers the
+//! keys of its current execution and the last 1,000 from before it.
 
 use std::collections::BTreeMap;
 
@@ -8,15 +8,16 @@ use perennial_core::history::is_drawn_key;
 
 const REMEMBERED: usize = 1_000;
 
-/// How often an update was taken.
+/// The number of times that an update was accepted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Takings {
     pub(super) count: usize,
-    /// Whether one of them was while its key had to be known.
+    /// Whether one of them was while its key had to be remembered.
     pub(super) while_known: bool,
 }
 
-/// How often the update with a key was taken in the executions of an instance, whose jobs these are, in order.
+/// Counts how often the update with a key was accepted in the executions of an instance, given their jobs in
+/// order.
 pub(super) fn takings<'a, Jobs>(executions: impl Iterator<Item = Jobs>, update: &str) -> Takings
 where
     Jobs: Iterator<Item = &'a Job>,
@@ -29,8 +30,8 @@ where
         for job in jobs {
             let Some(key) = job.key().filter(|key| !is_drawn_key(key)) else { continue };
             let known = last_taken.get(key).copied();
-            // An event that is there again has crossed, unread: its key is as old as it was. No update crosses that its
-            // handler began, and the simulated programs begin all of them.
+            // A repeated event was carried over unread: its key keeps its age. No update is carried over
+            // after its handler started, and the simulated programs start all of them.
             if known.is_some() && matches!(job, Job::ExternalEvent { .. }) {
                 continue;
             }

@@ -1,4 +1,4 @@
-//! People who repair: they pause instances and resume them, and reset them to earlier turns, whatever else goes on.
+//! Repairs: instances are paused, resumed, and reset to earlier turns, whatever else happens.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,26 +15,26 @@ use crate::program::PROGRAM;
 
 #[derive(Default)]
 pub(super) struct Repairs {
-    /// Who is paused, as far as the store says, and whether with all others.
+    /// The paused instances according to the store, and whether with their orchestration.
     paused: BTreeMap<InstanceKey, bool>,
-    /// Who was reset: what came before may come again.
+    /// The instances that were reset: earlier events may be repeated.
     reset: BTreeSet<InstanceKey>,
-    /// Since when the orchestration of all programs is paused, if it is.
+    /// The time at which the orchestration of all programs was paused, if it is.
     all_paused_ms: Option<u64>,
 }
 
 impl Simulation {
     pub(super) fn plan_repairs(&mut self) {
         if self.plan.classes.repairs {
-            self.repairs_go_on();
+            self.schedule_repairs();
         }
     }
 
-    fn repairs_go_on(&mut self) {
+    fn schedule_repairs(&mut self) {
         let pause_ms = self.rng.between(100, 1_500);
-        self.later(pause_ms, "somebody repairs", |this| {
+        self.later(pause_ms, "a repair", |this| {
             if !this.is_healed {
-                this.repairs_go_on();
+                this.schedule_repairs();
                 this.repair_somebody();
             }
         });
@@ -60,7 +60,7 @@ impl Simulation {
         }
     }
 
-    /// Somebody pauses all programs, or lets them go on. Lanes hear of it with their leases.
+    /// Pauses or resumes all programs. Lanes learn of it when they renew their leases.
     pub(super) fn pause_all(&mut self, pauses: bool) {
         if pauses == self.repairs.all_paused_ms.is_some() {
             return;
@@ -69,12 +69,12 @@ impl Simulation {
         self.count(if pauses { "orchestration paused" } else { "orchestration resumed" });
         let mut paused = PausedOrchestrations::default();
         if pauses {
-            paused.pause(PROGRAM, self.store_ms(), Why::new("all of them"));
+            paused.pause(PROGRAM, self.store_ms(), Why::new("the orchestration is paused"));
         }
         let (name, value) = (PausedOrchestrations::SETTING, paused.encode());
         let read = wait_for(|reply| self.store.read_setting(name, reply)).expect("the store is open");
         let written = wait_for(|reply| self.store.write_setting(name, read, value, reply));
-        assert!(written.expect("the store is open"), "nobody else writes");
+        assert!(written.expect("the store is open"), "there is no other writer");
     }
 
     fn pause(&mut self, id: &str) {
@@ -87,7 +87,7 @@ impl Simulation {
         }
     }
 
-    /// Somebody resumes an instance that is paused.
+    /// Resumes a paused instance.
     pub(super) fn resume(&mut self, id: &str) {
         let why = Why::new("repaired").by("somebody");
         match self.near(id) {
@@ -96,7 +96,7 @@ impl Simulation {
         }
     }
 
-    /// Somebody resets an instance to one of its turns, or runs it again from its end.
+    /// Resets an instance to one of its turns, or reruns it from its end.
     fn reset(&mut self, row: &InstanceRow) {
         let turns = self.history(row.key).map_or(0, |history| history.turns.len() as u64);
         let is_over = row.status.is_final() && row.status != Status::Completed;
@@ -119,11 +119,11 @@ impl Simulation {
         }
     }
 
-    /// G46: what is paused takes no turn. It may be ended, and reset.
+    /// G46: a paused instance takes no turn. It can be ended, and reset.
     pub(super) fn witness_repair(&mut self, commit: &Commit, turn: Option<(&TurnRow, &Turn)>) {
         if let Some((row, turn)) = turn {
             let is_end = commit.change.status == Some(Status::Terminated);
-            // The turns that a reset keeps are written with the row's change to their execution.
+            // The turns that a reset keeps are written with the change of the row to their execution.
             let is_reset = commit.change.execution == Some(row.execution);
             if self.stays_paused(commit.key) && !is_end && !is_reset {
                 let (key, number) = (commit.key, row.number);
@@ -133,7 +133,7 @@ impl Simulation {
                 self.witness_reset(commit, row.execution);
             }
         }
-        // One that begins again has no turn to copy.
+        // A reset to the start has no turn to copy.
         if let (None, Some(execution)) = (&commit.turn, commit.change.execution) {
             self.witness_reset(commit, execution);
         }
@@ -151,8 +151,8 @@ impl Simulation {
         }
     }
 
-    /// Whether an instance has to stay as it is. One that is paused with all others goes on when they do, or under a lane
-    /// that has not heard of the pause yet: it is told of it with its leases.
+    /// Whether an instance must stay as it is. One that is paused with its orchestration continues with it,
+    /// or under a lane that has not learned of the pause yet.
     fn stays_paused(&self, key: InstanceKey) -> bool {
         let until_ms = |since_ms: u64| since_ms + 4 * self.plan.lease_ms;
         match self.repairs.paused.get(&key) {
@@ -162,8 +162,8 @@ impl Simulation {
         }
     }
 
-    /// G48: the turns that are kept are those of the execution before, and the events and updates of the others are
-    /// delivered again, in order, but for those that were skipped.
+    /// G48: the kept turns are those of the previous execution, and the events and updates of the others are
+    /// delivered again, in order, except skipped ones.
     fn witness_reset(&mut self, commit: &Commit, execution: u64) {
         self.count("instance reset");
         self.repairs.reset.insert(commit.key);
@@ -195,24 +195,25 @@ impl Simulation {
             |jobs: &[&Job]| jobs.iter().copied().filter(|job| is_message(job)).cloned().collect::<Vec<_>>();
         let (expected, found) = (messages(&expected), messages(&carried.iter().collect::<Vec<_>>()));
         if expected != found {
-            let what = format!("{expected:?} came after turn {kept}, and {found:?} is delivered again");
+            let what =
+                format!("{expected:?} were received after turn {kept}, and {found:?} are delivered again");
             self.fail(format!("G48: execution {execution} of {}: {what}", commit.key));
         }
     }
 
-    /// Whether what an instance took or answered once may come another time.
+    /// Whether events of an instance may be repeated.
     pub(super) fn was_reset(&self, key: InstanceKey) -> bool {
         self.repairs.reset.contains(&key)
     }
 
-    /// Whether an instance had ended at least once, and runs again or not.
+    /// Whether an instance has ended at least once, even if it runs again.
     pub(super) fn has_ended_before(&self, key: InstanceKey) -> bool {
         let is_end = |ending: &Ending| !matches!(ending, Ending::OrchestrationContinuedAsNew { .. });
         let mut lasts = self.executions(key).filter_map(|history| history.turns.last());
         lasts.any(|turn| turn.ending().is_some_and(is_end))
     }
 
-    /// Who was paused and not resumed is resumed by somebody in the end.
+    /// Resumes a paused instance in the end.
     pub(super) fn help_paused(&mut self, id: &str) {
         if self.row(id).is_some_and(|row| is_paused(&row)) && self.rng.percent(50) {
             self.resume(id);
@@ -228,7 +229,7 @@ fn is_message(job: &Job) -> bool {
     matches!(job, Job::ExternalEvent { .. } | Job::UpdateRequested { .. })
 }
 
-/// What a commit sends to its own instance, to be delivered to the next execution.
+/// The jobs that a commit sends to its own instance for the next execution.
 fn carried(commit: &Commit) -> Vec<Job> {
     let to_itself = commit.send.iter().filter_map(|outgoing| match outgoing {
         Outgoing::ToKey { to, body, .. } if *to == commit.key => Message::decode(body).ok(),

@@ -1,4 +1,5 @@
-//! How callers start instances: at once or later, where the owner is or through the store, with an event or without.
+//! The ways in which callers start instances: at once or delayed, at the owner or through the store, with an
+//! event or without.
 
 use perennial_core::shard::{Message, Request, Start, StartRequest};
 use perennial_core::store::{InstanceRow, SendOutcome, SendRequest, Status};
@@ -13,8 +14,8 @@ use crate::{Program, ProgramInput, Rng};
 /// The event that waits in small queues.
 const QUEUED: &str = "queued";
 
-/// A program as the classes of a run need it: one that lets events wait and then reads them, for small queues; one that
-/// continues as new, for inputs that the next version cannot read.
+/// Adapts a program to the classes of a run: for small queues, it lets events wait and then reads them; for
+/// inputs that the next version cannot decode, it continues as new.
 pub(super) fn shaped(mut program: Program, rng: &mut Rng, classes: &ClassPlan) -> Program {
     if classes.has_small_queues() && rng.percent(60) {
         let wait = || Statement::Await(Awaitable::Event { name: QUEUED.to_owned() });
@@ -47,14 +48,14 @@ impl Simulation {
         self.start_far(subject, key, started, None, None);
     }
 
-    /// How a subject starts.
+    /// The start of a subject.
     pub(super) fn started_of(&mut self, subject: usize) -> Started {
         let Subject { program, name, is_exact, .. } = &self.callers.subjects[subject];
         let (name, version) = (*name, if *is_exact { PROGRAM_VERSION } else { "" });
         let input = ProgramInput::from(program.clone()).payload();
         self.callers.subjects[subject].is_tried = true;
         let mut started = Started::new(name, version, input, self.rng.draw());
-        // An outage is to outlast some of them.
+        // An outage should outlast some of them.
         let with_deadline = if self.plan.classes.outages.is_empty() { 5 } else { 35 };
         if self.rng.percent(with_deadline) {
             started.deadline_ms = Some(self.store_ms() + self.rng.between(1_000, 20_000));
@@ -62,7 +63,7 @@ impl Simulation {
         started
     }
 
-    /// What the clock of a caller outside of the nodes shows.
+    /// The clock of a caller outside the nodes.
     fn caller_ms(&self) -> u64 {
         self.store_ms().saturating_add_signed(self.plan.classes.caller_off_ms)
     }
@@ -114,8 +115,8 @@ impl Simulation {
         }
     }
 
-    /// Starts a subject with an event, or raises the event at the instance that has the id. Each such caller is a sender of
-    /// its own.
+    /// Starts a subject with an event, or raises the event at the instance with the id. Each such caller is a
+    /// separate sender.
     pub(super) fn start_or_raise(&mut self, subject: usize) {
         let id = self.callers.subjects[subject].id.clone();
         let name = self.some_name(&id, HandlerKind::Event);
@@ -125,7 +126,7 @@ impl Simulation {
         self.try_start_or_raise(event);
     }
 
-    /// One look, as a client takes it: a start that carries the event.
+    /// One try, as a client makes it: a start that includes the event.
     pub(super) fn try_start_or_raise(&mut self, event: usize) {
         let Some(subject) = self.callers.events[event].starts else { return };
         let (key, started) = self.draw_start(subject);
@@ -139,14 +140,14 @@ impl Simulation {
         self.request_of_lane(place, &id, requested, request, None);
     }
 
-    /// The event without a key, as it goes with a start.
+    /// The event without a key, as part of a start.
     pub(super) fn event_job(&self, event: usize) -> Job {
         let raised = &self.callers.events[event];
         let (name, payload) = (raised.name.clone(), raised.payload.clone());
         Job::ExternalEvent { name, payload, key: None, trace: None }
     }
 
-    /// The start went through, and the event with it.
+    /// Records a start that was acknowledged, with its event.
     pub(super) fn started_with(&mut self, event: Option<usize>, key: InstanceKey) {
         let Some(event) = event.filter(|_| !self.witness.deleted.contains(&key)) else { return };
         self.count("start-or-raise started");
@@ -155,7 +156,7 @@ impl Simulation {
         self.acknowledge_event(event, None);
     }
 
-    /// The id is taken: the event goes to the instance, or to nobody if that has ended.
+    /// Handles an id that exists: the event is raised at the instance, or dropped if that has ended.
     pub(super) fn found_existing(&mut self, event: Option<usize>, status: Status) {
         let Some(event) = event else { return };
         if status.is_final() {
@@ -167,7 +168,7 @@ impl Simulation {
         self.raise_again(event);
     }
 
-    /// Everything that a start has to have drawn beforehand.
+    /// Draws everything that a start needs.
     pub(super) fn draw_start(&mut self, subject: usize) -> (InstanceKey, Started) {
         let started = self.started_of(subject);
         let random = u128::from(self.rng.draw()) << 64 | u128::from(self.rng.draw());

@@ -1,4 +1,4 @@
-//! Stopping in good order: the node decides what follows what, and the process does it.
+//! Clean shutdown: the node decides the steps, and the process executes them.
 
 use std::time::Duration;
 
@@ -8,34 +8,34 @@ use perennial_core::store::{TaskRow, TaskState};
 
 use super::Simulation;
 
-/// How long a stopping process waits for the store once its attempts have ended.
+/// The time that a stopping process waits for the store once its attempts have ended.
 const STORE_PATIENCE: Duration = Duration::from_secs(8);
-/// What is told to stop, stops at once.
+/// Cancelled attempts stop at once.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
-/// What a process that stops was told last.
+/// The last step of a process that stops.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stage {
-    /// To begin no more attempts.
+    /// It starts no more attempts.
     Grace,
-    /// To stop those that run.
+    /// It stops the running attempts.
     LastWords,
-    /// To close its lanes, of which this many have ended.
+    /// It closes its lanes, of which this many have ended.
     Closing { ended: usize },
-    /// That its node stopped waiting for the store. What is under way may end until the process does.
+    /// Its node no longer waits for the store. Calls in progress may end until the process does.
     GivenUp,
-    /// That nothing follows.
+    /// It has ended.
     Over,
 }
 
-/// What a process that has stopped does before it starts again.
+/// An action between the stop of a process and its next start.
 pub(super) type Change = Box<dyn FnOnce(&mut Simulation)>;
 
 impl Simulation {
-    /// A process stops in good order, is changed, and starts again.
+    /// Stops a process cleanly, changes it, and starts it again.
     pub(super) fn stop(&mut self, process: usize, change: impl FnOnce(&mut Simulation) + 'static) {
         if !self.is_up(process) || self.processes[process].stage.is_some() {
-            // It is down, or on its way: the change comes with its next start.
+            // It is down or stopping: the change takes effect with its next start.
             return change(self);
         }
         self.count("stop");
@@ -47,7 +47,7 @@ impl Simulation {
         self.watch_stopping(process, Box::new(change));
     }
 
-    /// Tells the node when no attempt runs any more, and sees the process off when it has stopped.
+    /// Tells the node when no attempt runs any more, and ends the process when the node has stopped.
     fn watch_stopping(&mut self, process: usize, change: Change) {
         let incarnation = self.processes[process].incarnation;
         self.later(50, format!("p{process} is stopping"), move |this| {
@@ -70,13 +70,13 @@ impl Simulation {
         });
     }
 
-    /// A process goes away at once, and ends its sessions.
+    /// Drops a process at once, which ends its sessions.
     pub(super) fn abandon(&mut self, process: usize) {
         if !self.is_awake(process) || self.is_healed {
             return;
         }
         self.count("process abandoned");
-        // If it was stopping, it no longer waits for what is to be written.
+        // If it was stopping, it no longer waits for writes.
         self.processes[process].stage = None;
         self.node_input(process, |node, now, _| node.handle_abandoned(now));
         self.do_pending();
@@ -109,7 +109,7 @@ impl Simulation {
         self.node_input(process, |node, now, _| node.handle_lane_ended(now, lane));
     }
 
-    /// A node that stops ends its session when the results of its tasks are written, and not before.
+    /// A node that stops ends its session only after the results of its tasks are written.
     pub(super) fn witness_end_of_node(&mut self, process: usize) {
         if self.processes[process].stage.is_none() {
             return;

@@ -1,4 +1,4 @@
-//! Calls on their way to the store: they take their time, come to nothing, or leave their caller in doubt.
+//! Calls to the store: they take time, fail, or have unknown outcomes.
 
 use std::sync::{Arc, mpsc};
 
@@ -10,14 +10,14 @@ use super::outages::is_write;
 use super::plan::Faults;
 use super::witness::outcome_name;
 
-/// The store in memory answers at once.
+/// The memory store answers at once.
 pub(super) fn wait_for<T: Send + 'static>(call: impl FnOnce(Reply<T>)) -> Result<T, StoreError> {
     let (sender, receiver) = mpsc::channel();
-    call(Box::new(move |answer| sender.send(answer).expect("the asker waits")));
-    receiver.recv().expect("the store in memory answers at once")
+    call(Box::new(move |answer| sender.send(answer).expect("the caller waits")));
+    receiver.recv().expect("the memory store answers at once")
 }
 
-/// Who made a call.
+/// The node or lane that made a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum From {
     Lane(usize),
@@ -34,12 +34,13 @@ impl Simulation {
         self.rng.between(0, self.plan.call_ms)
     }
 
-    /// How likely something goes wrong now.
+    /// The current probability of a fault.
     pub(super) fn faults(&self, percent: impl FnOnce(&Faults) -> u64) -> u64 {
         if self.is_healed { 0 } else { percent(&self.plan.faults) }
     }
 
-    /// Makes a call for a process, and brings what is answered. The call reaches the store even if the process dies.
+    /// Makes a call for a process, and passes the answer on. The call reaches the store even if the process
+    /// crashes.
     pub(super) fn call(&mut self, process: usize, from: From, id: CallId, call: StoreCall) {
         self.witness_call(process, from, id, &call);
         if from == From::Node && matches!(call, StoreCall::EndSession(_)) {
@@ -52,7 +53,7 @@ impl Simulation {
         });
     }
 
-    /// A call is at the store. What is to be written may have to wait for the writer.
+    /// Handles a call that has reached the store. Writes may have to wait for the writer.
     fn arrive(&mut self, (process, incarnation): (usize, u64), from: From, id: CallId, call: StoreCall) {
         let (stall_ms, name) = (self.writer_stall_ms(), call.name());
         if stall_ms > 0 && is_write(&call) {
@@ -89,7 +90,7 @@ impl Simulation {
         }
     }
 
-    /// What becomes of a call at the store, and how much later than usual its caller learns of it.
+    /// Executes or fails a call at the store. Returns the answer, and its additional delay.
     fn reach(&mut self, call: StoreCall) -> (StoreResult, u64) {
         let reason = || "simulated".to_owned();
         let (unavailable, batch_refused, unknown) = (
@@ -159,15 +160,15 @@ impl Simulation {
         doubt
     }
 
-    /// The store does what is asked.
+    /// Executes a call at the store.
     fn make(&mut self, call: StoreCall) -> StoreResult {
         let before = self.before_call(&call);
         let store = Arc::clone(&self.coded);
         let (sender, receiver) = mpsc::channel();
-        call.clone().make(&*store, move |answer| sender.send(answer).expect("the asker waits"));
-        let answer = receiver.recv().expect("the store in memory answers at once");
+        call.clone().make(&*store, move |answer| sender.send(answer).expect("the caller waits"));
+        let answer = receiver.recv().expect("the memory store answers at once");
         self.after_call(&call, &answer, before);
-        self.tell_changes();
+        self.deliver_hints();
         answer
     }
 }

@@ -1,5 +1,5 @@
-//! Events that programs wait for, take at once or take from a stream: each taking is recorded as a wait, so that none of
-//! them can vanish.
+//! Events that programs wait for, take at once or receive from a stream: each of these is recorded as a wait,
+//! so that no event can be lost.
 
 use std::collections::BTreeMap;
 
@@ -9,18 +9,19 @@ use perennial_core::{Decision, Ending, EventId, History, Job, Turn};
 
 use super::Simulation;
 
-/// What an execution did about the events of a name.
+/// The events of a name in an execution, and its waits for them.
 #[derive(Clone, Copy, Debug, Default)]
 struct Taking {
-    /// How many came and were not skipped.
+    /// The number of events that arrived and were not skipped.
     arrived: usize,
-    /// How many waits were made and not given up. Each has returned at most one event.
+    /// The number of waits that were not cancelled. Each has returned at most one event.
     waits: usize,
 }
 
 impl Simulation {
-    /// I9, E34, E35: what crosses a continue-as-new are all the events but those that a recorded wait can have returned.
-    /// Seen from the history alone, without running the code. Programs have no handlers for these names.
+    /// I9, E34, E35: a continue-as-new carries over all events except those that a recorded wait can have
+    /// returned. Computed from the history alone, without running the code. Programs have no handlers for
+    /// these names.
     pub(super) fn witness_taking(&mut self, commit: &Commit, execution: u64) {
         let Some(history) = self.witness.histories.of(commit.key, execution) else { return };
         let ending = history.turns.last().and_then(Turn::ending);
@@ -31,7 +32,8 @@ impl Simulation {
         for (name, Taking { arrived, waits }) in taken(history) {
             let crossed = crossed.get(&name).copied().unwrap_or(0);
             if crossed + waits < arrived || crossed > arrived {
-                let what = format!("{arrived} events {name:?} for {waits} waits, and {crossed} crossed");
+                let what =
+                    format!("{arrived} events {name:?} for {waits} waits, and {crossed} were carried over");
                 return self.fail(format!("I9: {what} to the execution after {execution}"));
             }
             if crossed < arrived {
@@ -41,7 +43,7 @@ impl Simulation {
     }
 }
 
-/// What became of the events that programs never handle, by name.
+/// The events that programs never handle, by name, and their waits.
 fn taken(history: &History) -> BTreeMap<String, Taking> {
     let mut names: BTreeMap<String, Taking> = BTreeMap::new();
     let (mut events, mut waits) = (BTreeMap::new(), BTreeMap::new());
@@ -85,7 +87,7 @@ fn undo(
     }
 }
 
-/// The events that a commit carries to the next execution, by name.
+/// The events that a commit carries over to the next execution, by name.
 fn crossed(commit: &Commit) -> BTreeMap<String, usize> {
     let to_itself = |outgoing: &Outgoing| match outgoing {
         Outgoing::ToKey { to, body, .. } if *to == commit.key => Message::decode(body).ok(),

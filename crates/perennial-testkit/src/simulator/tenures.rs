@@ -1,5 +1,5 @@
-//! Shards that change hands behind their owner's back, and what must hold of tenures then (N10): what belongs to one
-//! tenure is not taken in another, and a tenure goes on at exactly the next epoch.
+//! Shards that change owners without the owner's knowledge, and the rules of tenures (N10): inputs of one
+//! tenure are refused in another, and a tenure continues at exactly the next epoch.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,11 +11,11 @@ use perennial_core::store::{CommitOutcome, OwnedShard, SessionId, ShardSet, Stor
 use super::Simulation;
 use super::store_calls::wait_for;
 
-/// The tenures that the calls of a process were made in, by lane.
+/// The tenures in which the calls of a process were made, by lane.
 pub(super) type CalledTenures = BTreeMap<(usize, CallId), Vec<(ShardId, Option<Tenure>)>>;
 
 impl Simulation {
-    /// Somebody takes shards away from one of the owners.
+    /// Takes shards away from one of the owners.
     pub(super) fn seize(&mut self) {
         let owners: BTreeSet<SessionId> = self.owners().values().filter_map(|(owner, _)| *owner).collect();
         let owners: Vec<SessionId> = owners.into_iter().collect();
@@ -26,7 +26,7 @@ impl Simulation {
         self.seize_from(session);
     }
 
-    /// A commit is in doubt: now and then its shards change hands meanwhile.
+    /// Takes shards away now and then during a commit with an unknown outcome.
     pub(super) fn seize_in_doubt(&mut self, session: SessionId) {
         if self.plan.faults.seizures > 0 && !self.is_healed && self.rng.percent(50) {
             self.count("shards taken away with a commit in doubt");
@@ -34,7 +34,7 @@ impl Simulation {
         }
     }
 
-    /// Takes shards away from a session. It may have them back at once, as by a claim whose answer is lost.
+    /// Takes shards away from a session. It may get them back at once, as by a claim whose answer is lost.
     fn seize_from(&mut self, session: SessionId) {
         self.count("shards taken away");
         let share = self.rng.between(1, 100);
@@ -54,12 +54,12 @@ impl Simulation {
         self.lane(process, lane)?.tenure_of(shard).map(|(tenure, _)| tenure)
     }
 
-    /// How many inputs a lane has recognized as stale.
+    /// The number of inputs that a lane has recognized as stale.
     pub(super) fn stale(&self, process: usize, lane: usize) -> u64 {
         self.lane(process, lane).map_or(0, |lane| lane.counters().stale)
     }
 
-    /// A lane makes a call: its answer belongs to the tenures that its shards are in now.
+    /// Records the current tenures of a lane's shards for a call.
     pub(super) fn note_called_tenures(&mut self, process: usize, lane: usize, id: CallId, call: &StoreCall) {
         let shards: Vec<ShardId> = match call {
             StoreCall::Load { shard, .. } | StoreCall::ReadTurns { shard, .. } => vec![*shard],
@@ -71,19 +71,19 @@ impl Simulation {
         self.processes[process].called_tenures.insert((lane, id), tenures);
     }
 
-    /// Brings a lane an answer of the store.
+    /// Passes an answer of the store to a lane.
     pub(super) fn bring_lane_answer(&mut self, process: usize, lane: usize, id: CallId, answer: StoreResult) {
         let called_tenures = self.processes[process].called_tenures.remove(&(lane, id)).unwrap_or_default();
         let foreign = called_tenures.iter().zip(0..).find_map(|((shard, tenure), place)| {
             let is_foreign = *tenure != self.tenure_of(process, lane, *shard) && brings(&answer, place);
             is_foreign.then_some(*shard)
         });
-        let told = match &answer {
+        let owned = match &answer {
             Ok(StoreResponse::Shards(shards)) => Some((0, shards.clone())),
             Ok(StoreResponse::Replaced(replaced)) => Some((1, replaced.shards.clone())),
             _ => None,
         };
-        let before = told.map(|(steps, shards)| (steps, self.held(process, lane, &shards)));
+        let before = owned.map(|(steps, shards)| (steps, self.held(process, lane, &shards)));
         let stale_before = self.stale(process, lane);
         self.lane_input_of(
             process,
@@ -93,19 +93,21 @@ impl Simulation {
                 lane.handle_response(now, id, answer);
             },
         );
-        for (shard, tenure, epoch, told) in before.iter().flat_map(|(steps, held)| {
+        for (shard, tenure, epoch, stored) in before.iter().flat_map(|(steps, held)| {
             held.iter().map(move |(owned, tenure, epoch)| (owned.shard, *tenure, epoch + steps, owned.epoch))
         }) {
             let is_taken = self.stale(process, lane) == stale_before;
-            if is_taken && told > epoch && self.tenure_of(process, lane, shard) == Some(tenure) {
-                let what =
-                    format!("N10: p{process} goes on with shard {} at epoch {told}, not {epoch}", shard.0);
+            if is_taken && stored > epoch && self.tenure_of(process, lane, shard) == Some(tenure) {
+                let what = format!(
+                    "N10: p{process} continues with shard {} at epoch {stored}, not {epoch}",
+                    shard.0
+                );
                 return self.fail(what);
             }
         }
     }
 
-    /// Those of these shards that a lane holds, in which tenure and at which epoch.
+    /// The tenures and epochs of those of these shards that a lane owns.
     fn held(&self, process: usize, lane: usize, shards: &[OwnedShard]) -> Vec<(OwnedShard, Tenure, u64)> {
         let Some(lane) = self.lane(process, lane) else { return Vec::new() };
         let held = |owned: &OwnedShard| {
@@ -114,7 +116,7 @@ impl Simulation {
         shards.iter().filter_map(held).collect()
     }
 
-    /// Brings a lane an input that belongs to a tenure.
+    /// Passes an input of a tenure to a lane.
     pub(super) fn tenure_input(
         &mut self,
         process: usize,
@@ -142,13 +144,13 @@ impl Simulation {
             self.count("input of an earlier tenure");
         }
         if self.stale(process, lane) == before {
-            let what = format!("N10: p{process} takes {what} of another tenure of shard {}", shard.0);
+            let what = format!("N10: p{process} accepts {what} of another tenure of shard {}", shard.0);
             self.fail(what);
         }
     }
 }
 
-/// Whether an answer brings a shard something.
+/// Whether an answer contains rows for a shard.
 fn brings(answer: &StoreResult, place: usize) -> bool {
     match answer {
         Ok(StoreResponse::Committed(outcomes)) => {

@@ -1,5 +1,5 @@
-//! People who were given the token of an attempt: they complete it, fail it or say that it is under way, from anywhere, and
-//! sooner or later, perhaps when the attempt is over.
+//! Holders of completion tokens: they complete or fail an attempt or send heartbeats, from anywhere and at
+//! any time, perhaps after the attempt has ended.
 
 use perennial_core::ErrorCode;
 use perennial_core::shard::{
@@ -12,14 +12,14 @@ use super::Simulation;
 use super::activities::{Run, task_id};
 use super::callers::CallerRequest;
 
-/// Something that was said with a token.
+/// A call with a token.
 pub(super) struct Spoken {
     token: CompletionToken,
     call: TokenCall,
 }
 
 impl Simulation {
-    /// The code of an attempt returns without a result.
+    /// Returns from the code of an attempt without a result.
     pub(super) fn leave_open(&mut self, process: usize, run: &Run, ran_ms: u64) {
         self.count("attempt left open");
         let Run { task, lane, .. } = run;
@@ -39,30 +39,30 @@ impl Simulation {
         });
     }
 
-    /// Somebody gets the token of an attempt.
+    /// Gives the token of an attempt to a caller.
     pub(super) fn hand_out(&mut self, task: &ActivityTask) {
         if let Some(token) = CompletionToken::of(task) {
             let text = token.to_string();
-            assert_eq!(text.parse(), Ok(token.clone()), "a token is read as it was written");
-            self.speak_later(token);
+            assert_eq!(text.parse(), Ok(token.clone()), "a token survives formatting and parsing");
+            self.use_token_later(token);
         }
     }
 
-    fn speak_later(&mut self, token: CompletionToken) {
+    fn use_token_later(&mut self, token: CompletionToken) {
         let spans = [(6, (0, 300)), (3, (300, 3_000)), (1, (3_000, 12_000))];
         let (low, high) = self.rng.weighted(&spans);
         let (delay_ms, id) = (self.rng.between(low, high), token.instance.clone());
-        self.later(delay_ms, format!("a token of {id} is used"), move |this| this.speak(token));
+        self.later(delay_ms, format!("a token of {id} is used"), move |this| this.use_token(token));
     }
 
-    fn speak(&mut self, token: CompletionToken) {
+    fn use_token(&mut self, token: CompletionToken) {
         let number = self.callers.spoken.len();
         let payload = Payload::from(format!("<t{number}>"));
         let said = match self.rng.weighted(&[(6, 0), (2, 1), (3, 2)]) {
             0 => Said::Completed(payload),
             1 => Said::Failed(payload),
             _ => {
-                self.speak_later(token.clone());
+                self.use_token_later(token.clone());
                 Said::UnderWay(payload)
             }
         };
@@ -76,7 +76,7 @@ impl Simulation {
             return self.request_of_lane(place, &id, CallerRequest::Token(number), request, None);
         }
         if self.rng.percent(70) {
-            return self.speak_far(number);
+            return self.send_token_call(number);
         }
         self.count("token used while nobody may be there");
         let body = Message::Token(Box::new(call)).encode();
@@ -84,15 +84,15 @@ impl Simulation {
         self.send(message, |_, _| ());
     }
 
-    pub(super) fn speak_far(&mut self, number: usize) {
+    pub(super) fn send_token_call(&mut self, number: usize) {
         let Spoken { token, call } = &self.callers.spoken[number];
         let (id, key, instance_call) =
             (token.instance.clone(), token.task.key, InstanceCall::Token(Box::new(call.clone())));
         self.call_through_store(id, Some(key), instance_call, CallerRequest::Token(number), 0);
     }
 
-    /// Somebody is told what came of a token: G43, what was taken is recorded.
-    pub(super) fn told_of_token(&mut self, number: usize, reply: &CallReply) {
+    /// Handles the answer to a token call. G43: an accepted outcome is recorded.
+    pub(super) fn token_call_answered(&mut self, number: usize, reply: &CallReply) {
         let Spoken { token, call } = &self.callers.spoken[number];
         let (key, event, said, id) = (token.task.key, call.event, call.said.clone(), token.instance.clone());
         match (reply, &said) {
@@ -109,7 +109,7 @@ impl Simulation {
                 self.count("completed with a token");
                 if !is_recorded && !self.witness.deleted.contains(&key) {
                     self.fail(format!(
-                        "G43: {payload:?} of activity {event} of {id} was taken and is not recorded"
+                        "G43: {payload:?} of activity {event} of {id} was accepted and is not recorded"
                     ));
                 }
             }
@@ -127,7 +127,7 @@ impl Simulation {
         }
     }
 
-    /// G44: an attempt that was left open, durably, is not begun again by the owner.
+    /// G44: the owner does not start an attempt again that is durably left open.
     pub(super) fn witness_not_left_open(&mut self, task: &ActivityTask) {
         if self.witness.left_open.contains(&(task_id(task), task.attempt)) {
             let (event, attempt) = (task.event, task.attempt);

@@ -1,4 +1,4 @@
-//! Everything that happened, as a number and a few last lines.
+//! The trace: a hash of everything that happened, and the last lines.
 
 use std::collections::VecDeque;
 

@@ -1,4 +1,4 @@
-//! What must hold at every step, seen from the store's side: commits, turns, messages, attempts.
+//! Checks at every step from the store's side: commits, turns, messages, attempts.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -23,58 +23,57 @@ use super::ownership::{Owners, Standing};
 use super::pruning::Replaceable;
 use crate::invariants::is_left_open;
 
-/// What the store has seen, kept apart from the store.
+/// An independent record of the calls that the store has executed.
 #[derive(Default)]
 pub(super) struct Witness {
     /// Every turn as it was first written.
     pub(super) turns: BTreeMap<(InstanceKey, u64, u64), TurnRow>,
     /// The same, decoded.
     pub(super) histories: Histories,
-    /// Messages that were put into the inbox, and those that were taken out by a commit.
+    /// Messages that were inserted into the inbox, and those that a commit has removed.
     pub(super) sent: BTreeSet<InboxNumber>,
     pub(super) consumed: BTreeSet<InboxNumber>,
-    /// Instances that were deleted, and how often each id was.
+    /// Deleted instances, and the number of deletions of each id.
     pub(super) deleted: BTreeSet<InstanceKey>,
     pub(super) deletions: BTreeMap<String, u64>,
-    /// What is known of who owns what.
     pub(super) standing: Standing,
     /// Attempts whose rows were durable before they ran.
     rows: BTreeSet<(TaskId, u32, u32)>,
-    /// Attempts that were left open for whoever has their token.
+    /// Attempts that were left open for the holders of their tokens.
     pub(super) left_open: BTreeSet<(TaskId, u32)>,
-    /// The run of each activity that began last, of those that a node holds or that began where its shard was owned. What
-    /// a lane begins that has lost the shard and does not know it is nobody's attempt: it takes nothing over from the
-    /// owner's, and what comes of it is refused (G20).
+    /// The last started run of each activity, among those that a node holds or that started where its shard was owned. A
+    /// lane that has lost the shard without noticing may start a run, too: it replaces no run of the owner, and its result
+    /// is refused (G20).
     begun: BTreeMap<Place, u64>,
-    /// The runs whose results were taken.
+    /// The runs whose results were accepted.
     finished: BTreeSet<u64>,
-    /// The node that each run is of.
+    /// The node of each run.
     runners: BTreeMap<u64, SessionId>,
     /// Schedules whose outcome was sent to the parent.
     outcomes: BTreeSet<(InstanceKey, u64, EventId)>,
-    /// The keys of the children that a turn starts, as it was sent to the store first.
+    /// The keys of the children that a turn starts, as first sent to the store.
     children: BTreeMap<(InstanceKey, Arc<[u8]>), Vec<InstanceKey>>,
-    /// The latest that turn time can be anywhere, in microseconds, and when that was so.
+    /// The latest possible turn time anywhere, in microseconds, and the time of that reading.
     latest_us: u64,
     at_ms: u64,
 }
 
-/// What is remembered of the store from before a call.
+/// The state of the store before a call.
 pub(super) enum Before {
     Nothing,
     Batch(Vec<Member>),
     Owners(Owners),
 }
 
-/// A member of a batch, as it was before the batch.
+/// A member of a batch, with its state before the batch.
 pub(super) struct Member {
     /// Whether the session owns the shard at the epoch that the member names.
     is_owned: bool,
     /// The messages that it consumes.
     messages: Vec<(InboxNumber, Option<Arc<[u8]>>)>,
-    /// Whether its instance took no more events.
+    /// Whether its instance was full.
     was_full: bool,
-    /// Who may be replaced by what it starts.
+    /// The instances that its starts may replace.
     replaceable: Vec<Replaceable>,
 }
 
@@ -83,7 +82,7 @@ impl Witness {
         Witness { latest_us: now_ms * 1_000, at_ms: now_ms, ..Witness::default() }
     }
 
-    /// Turn time runs on by clocks that may be fast, from whatever the store's clock has shown.
+    /// Turn time advances with clocks that may be fast, starting from any reading of the store's clock.
     pub(super) fn pass_time(&mut self, now_ms: u64, store_ms: u64) {
         let elapsed_us = (now_ms - self.at_ms) * 1_000;
         let drift_us = elapsed_us * MAX_DRIFT_PPM.unsigned_abs() / 1_000_000;
@@ -93,7 +92,7 @@ impl Witness {
 }
 
 impl Simulation {
-    /// What has to be known before the store does what is asked.
+    /// Records the state before a call.
     pub(super) fn before_call(&mut self, call: &StoreCall) -> Before {
         match call {
             StoreCall::ReleaseShards { session, shards } => self.forget_death(*session, shards),
@@ -114,7 +113,7 @@ impl Simulation {
         }
     }
 
-    /// The store has done what was asked.
+    /// Checks the state after a call.
     pub(super) fn after_call(&mut self, call: &StoreCall, answer: &StoreResult, before: Before) {
         match (call, answer, before) {
             (
@@ -125,7 +124,7 @@ impl Simulation {
                 for ((commit, outcome), before) in batch.iter().zip(outcomes).zip(&before) {
                     self.witness_commit(commit, outcome, before);
                 }
-                // One member may end what another one replaces.
+                // One member may end an instance that another one replaces.
                 before.iter().for_each(|member| self.witness_replaced(&member.replaceable));
             }
             (call, answer, Before::Owners(before)) => self.witness_owners(call, answer, &before),
@@ -141,7 +140,7 @@ impl Simulation {
         self.witness_messages();
     }
 
-    /// Takes down the messages that were put into the inbox.
+    /// Records the messages that were inserted into the inbox.
     pub(super) fn witness_messages(&mut self) {
         let last = self.witness.sent.last().copied().unwrap_or_default();
         let new: Vec<InboxNumber> =
@@ -224,15 +223,14 @@ impl Simulation {
             match known {
                 Some(known) if known == *turn => return self.count("same turn again"),
                 Some(_) => {
-                    return self.fail(format!("I1: turn {} was written again, otherwise", turn.number));
+                    return self.fail(format!("I1: turn {} was written again, changed", turn.number));
                 }
                 None => {}
             }
             let decoded = self.with_sound_codecs(|codecs| turn.decode(codecs, commit.key));
             let decoded = decoded.expect("the engine wrote it");
             if decoded.at_ms > self.witness.latest_us.div_ceil(1_000) {
-                let what =
-                    format!("I10: turn {} is of {}, and it is not that late", turn.number, decoded.at_ms);
+                let what = format!("I10: turn {} at {} is in the future", turn.number, decoded.at_ms);
                 return self.fail(what);
             }
             self.witness.turns.insert(place, turn.clone());
@@ -266,7 +264,7 @@ impl Simulation {
         }
     }
 
-    /// Whether an instance has taken an event in one of its executions, or has ended.
+    /// Whether an instance has received an event in one of its executions, or has ended.
     fn is_applied(&self, key: InstanceKey, payload: &Payload) -> bool {
         let status = self.store.tables().instances.get(&key).map(|row| row.status);
         let is_it = |kind: &EventKind| matches!(kind, EventKind::Job(Job::ExternalEvent { payload: other, .. }) if other == payload);
@@ -277,18 +275,18 @@ impl Simulation {
         status.is_some_and(|status| status.is_final() || is_taken())
     }
 
-    /// What was committed of an instance's current execution.
+    /// The committed history of an instance's current execution.
     pub(super) fn history(&self, key: InstanceKey) -> Option<&History> {
         let execution = self.store.tables().instances.get(&key)?.execution;
         self.witness.histories.of(key, execution)
     }
 
-    /// What was committed of all executions of an instance, pruned or not.
+    /// The committed histories of all executions of an instance, pruned or not.
     pub(super) fn executions(&self, key: InstanceKey) -> impl Iterator<Item = &History> {
         self.witness.histories.executions(key)
     }
 
-    /// G33: of an instance that runs on, only executions are deleted that are older than those to be kept.
+    /// G33: of a running instance, only executions older than those to be kept are deleted.
     fn witness_pruning(&mut self, key: InstanceKey, before: u64) {
         let keep = self.plan.keep_executions.unwrap_or(u64::MAX);
         let current = self.store.tables().instances.get(&key).map_or(u64::MAX, |row| row.execution);
@@ -310,7 +308,7 @@ impl Simulation {
         self.witness.finished.insert(run);
     }
 
-    /// I6: a lane that owns the shard takes the result of an attempt only if no later one has begun.
+    /// I6: a lane that owns the shard accepts the result of an attempt only if no later one has started.
     pub(super) fn witness_result(
         &mut self,
         process: usize,
@@ -325,20 +323,20 @@ impl Simulation {
             self.witness.finished.insert(run);
             return;
         }
-        // One that has lost the shard and does not know it cannot commit what it takes.
+        // A lane that has lost the shard without noticing cannot commit the result.
         if self.owns_shard_of(process, lane, task) {
             let event = task.event;
             self.fail(format!("I6: the result of run {run} of {event} was taken, and {last:?} ran last"));
         }
     }
 
-    /// Whether a lane owns the shard of an attempt's instance, whatever it takes itself for.
+    /// Whether a lane owns the shard of an attempt's instance, by the store.
     fn owns_shard_of(&self, process: usize, lane: usize, task: &ActivityTask) -> bool {
         let owner = self.store.tables().ownership.owner(ShardId::of(&task.instance));
         owner.is_some() && owner == self.lane(process, lane).map(Lane::session)
     }
 
-    /// I6: a result is that of the attempt that began last, or was taken before another one began.
+    /// I6: a result is that of the last started attempt, or was accepted before another one started.
     fn witness_results(&mut self, key: InstanceKey, execution: u64, turn: &Turn) {
         for (_, job) in turn.jobs() {
             let Job::ActivityCompleted { source_event_id: event, result, .. } = job else { continue };
@@ -355,7 +353,7 @@ impl Simulation {
         }
     }
 
-    /// G22: only what takes its process down is given up for it.
+    /// G22: only an activity that crashes its process fails as poisoned.
     fn witness_poison(&mut self, key: InstanceKey, execution: u64, turn: &Turn) {
         for (_, job) in turn.jobs() {
             let Job::ActivityFailed { source_event_id: event, error: ActivityError::Poisoned, .. } = job
@@ -363,21 +361,22 @@ impl Simulation {
                 continue;
             };
             if self.deadly != Some((key, execution, *event)) {
-                return self
-                    .fail(format!("G22: activity {event} of {key} is poison, and never hurt anybody"));
+                return self.fail(format!(
+                    "G22: activity {event} of {key} failed as poisoned, and never crashed a process"
+                ));
             }
         }
     }
 
-    /// I13: a parent is told once what became of a child.
+    /// I13: a parent receives the outcome of a child once.
     fn witness_outcomes(&mut self, commit: &Commit) {
         for message in commit.send.iter().filter(|message| is_outcome(message)) {
             let Outgoing::ToKey { to, body, .. } = message else { continue };
             let Ok(Message::Outcome { execution, job }) = Message::decode(body) else { continue };
             let Some(event) = job.source_event_id() else { continue };
-            // One that was recreated under its key has the children of its second life as well.
+            // A parent that was recreated under its key has the children of its second life as well.
             let is_first = self.witness.outcomes.insert((*to, execution, event));
-            // One that was reset ends once more, and its parent takes the first of its outcomes.
+            // A child that was reset ends again, and its parent accepts the first of its outcomes.
             let is_excused = self.witness.deleted.contains(to) || self.was_reset(commit.key);
             if *to != commit.key && !is_first && !is_excused {
                 return self.fail(format!("I13: the outcome of {event} was sent to its parent {to} twice"));
@@ -478,14 +477,14 @@ impl Simulation {
         }
     }
 
-    /// A process is given an attempt to run: it does not run the same one already.
+    /// A process must not run an attempt that it already runs.
     pub(super) fn witness_run(&mut self, process: usize, task: &ActivityTask) {
         let is_same = |other: &ActivityTask| {
             (place_of(other), other.attempt, other.interruptions)
                 == (place_of(task), task.attempt, task.interruptions)
         };
-        // A lane that has lost the shard and does not know it lets its attempts run on, and its node may take the task that
-        // the new owner offers.
+        // A lane that has lost the shard without noticing lets its attempts continue, and its node may take
+        // the task that the new owner offers.
         let is_owned = |run: &Run| {
             let lane = run.lane.filter(|_| !self.node(process).is_some_and(|node| node.holds(&run.task)));
             lane.is_none_or(|lane| self.owns_shard_of(process, lane, task))
@@ -499,8 +498,8 @@ impl Simulation {
         }
     }
 
-    /// An activity is about to start: its schedule is durable, so is the row of all but a first attempt, and the lane
-    /// that wants it owns its shard, if it is not the node's.
+    /// Checks an activity that is about to start: its schedule is durable, and so is the row of every attempt
+    /// but the first, and the lane that requested it owns its shard, unless it is the node's.
     pub(super) fn witness_activity(
         &mut self,
         process: usize,
@@ -564,7 +563,7 @@ fn run_of(result: &Payload) -> Option<u64> {
     result.as_json().trim_matches('"').rsplit(' ').next()?.parse().ok()
 }
 
-/// Whether a message tells a parent what became of its child.
+/// Whether a message is the outcome of a child for its parent.
 fn is_outcome(message: &Outgoing) -> bool {
     let Outgoing::ToKey { body, .. } = message else { return false };
     matches!(Message::decode(body), Ok(Message::Outcome { job, .. }) if job.name().starts_with("SubOrchestration"))

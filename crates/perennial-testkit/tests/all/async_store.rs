@@ -1,4 +1,5 @@
-//! A store that is written with `async fn`, with public API alone, keeps the contract, and a runtime works on it.
+//! A store written with `async fn`, using only public API, satisfies the contract, and a runtime works with
+//! it.
 
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
@@ -18,8 +19,7 @@ use tokio::sync::oneshot;
 static TOKIO: LazyLock<tokio::runtime::Runtime> =
     LazyLock::new(|| tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap());
 
-/// Keeps its rows in memory, and lets other tasks run before and after each look at them, as a store behind a network
-/// does.
+/// Keeps its rows in memory, and yields before and after each access, as a store behind a network would.
 struct Remote(MemoryStore);
 
 impl Remote {
@@ -35,7 +35,7 @@ impl Remote {
     }
 }
 
-/// Passes calls on.
+/// Forwards calls.
 macro_rules! remote {
     ($($name:ident($($argument:ident: $type:ty $(as $passed:tt)?),*) -> $answer:ty;)*) => {
         $(
@@ -118,7 +118,7 @@ fn now_ms() -> u64 {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn n6_a_runtime_works_on_a_store_that_is_written_with_async_fn() {
+async fn n6_a_runtime_works_with_a_store_written_with_async_fn() {
     let builder = Runtime::open("").async_store(Remote(MemoryStore::new(now_ms)));
     let runtime = builder.register(quadruple).register(double).start().await.unwrap();
     let client = runtime.client();

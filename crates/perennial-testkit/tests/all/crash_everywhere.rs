@@ -1,4 +1,4 @@
-//! Crash-everywhere: it lets sound code pass, and catches planted mistakes at the point where they show.
+//! `crash_everywhere` passes correct code, and finds planted mistakes at the point where they occur.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -10,7 +10,7 @@ use perennial_testkit::{CrashPoint, TestEnvironment, crash_everywhere};
 const DAY: Duration = Duration::from_secs(86_400);
 const GO: ExternalEvent<u64> = ExternalEvent::named("go");
 
-/// What was charged: every call, and by idempotency key.
+/// The charges: every call, and by idempotency key.
 #[derive(Default)]
 struct Bank {
     calls: AtomicU32,
@@ -53,7 +53,7 @@ fn with_bank(env: TestEnvironment, bank: &Arc<Bank>) -> TestEnvironment {
 }
 
 #[test]
-fn i17_sound_code_comes_to_the_same_outcome_wherever_it_crashes() {
+fn i17_correct_code_has_the_same_outcome_wherever_it_crashes() {
     let runs = AtomicU32::new(0);
     let report = crash_everywhere(|env| {
         runs.fetch_add(1, Ordering::Relaxed);
@@ -66,12 +66,12 @@ fn i17_sound_code_comes_to_the_same_outcome_wherever_it_crashes() {
     let report = report.unwrap();
     assert_eq!(report.activities, 4, "two in the parent, of which one twice, and one in the child");
     assert!(report.commits >= 8, "{report:?}");
-    assert_eq!(report.runs, 1 + 2 * report.commits + 2 * report.activities, "every point was tried");
+    assert_eq!(report.runs, 1 + 2 * report.commits + 2 * report.activities, "every point was tested");
     assert_eq!(runs.into_inner() as usize, report.runs);
 }
 
 #[test]
-fn g20_an_effect_that_is_not_idempotent_is_caught_at_its_activity() {
+fn g20_an_effect_that_is_not_idempotent_is_found_at_its_activity() {
     let failure = crash_everywhere(|env| {
         let bank = Arc::new(Bank::default());
         with_bank(env, &bank).run(payments, 100).unwrap();
@@ -95,11 +95,11 @@ fn g20_an_effect_that_is_not_idempotent_is_caught_at_its_activity() {
 }
 
 #[test]
-fn g20_an_activity_that_dies_half_way_is_caught_there_and_only_there() {
+fn g20_an_activity_that_crashes_half_way_is_found_only_there() {
     #[activity(state(Arc<AtomicU32>))]
     async fn transfer(ctx: ActivityContext) -> Result<(), String> {
         let balance = ctx.state::<Arc<AtomicU32>>();
-        // Taken from one account; if the process dies now it never arrives, and is taken again.
+        // Taken from one account; if the process crashes now, it never arrives, and is taken again.
         balance.fetch_sub(10, Ordering::Relaxed);
         tokio::time::sleep(Duration::from_secs(1)).await;
         balance.fetch_add(10, Ordering::Relaxed);
@@ -122,9 +122,9 @@ fn g20_an_activity_that_dies_half_way_is_caught_there_and_only_there() {
 }
 
 #[test]
-fn i15_memory_beside_the_history_is_caught() {
+fn i15_state_outside_the_history_is_found() {
     let failure = crash_everywhere(|env| {
-        // Lives as long as the process; a crash starts it again.
+        // Lives as long as the process; a crash resets it.
         let seen = Arc::new(Mutex::new(Vec::new()));
         let writer = Arc::clone(&seen);
         let mut env = env.mock("noop", |(): ()| Ok::<(), String>(())).orchestration(
@@ -159,7 +159,7 @@ fn p_kit_an_assertion_that_fails_after_a_crash_is_reported_with_its_point() {
     });
     let failure = failure.unwrap_err();
     assert!(failure.differences.iter().all(|found| found.found.contains("charged once")), "{failure}");
-    assert!(calls.into_inner() > 3, "one failure does not keep the other points from being tried");
+    assert!(calls.into_inner() > 3, "one failure does not end the test of other points");
 }
 
 #[orchestration]
@@ -195,7 +195,7 @@ async fn approved(ctx: OrchestrationContext, order: u32) -> Result<bool, String>
 }
 
 #[test]
-fn g43_what_a_test_says_with_tokens_counts_once_wherever_it_crashes() {
+fn g43_token_calls_of_a_test_count_once_wherever_it_crashes() {
     let report = crash_everywhere(|env| {
         let env = env.register(approved).register(approval);
         let mut env =

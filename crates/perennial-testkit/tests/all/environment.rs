@@ -1,4 +1,4 @@
-//! The test environment: virtual time, mocks, scripts, and what a test is told when something is wrong.
+//! The test environment: virtual time, mocks, scripts, and error texts.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -172,7 +172,7 @@ fn p_kit_a_test_can_go_step_by_step() {
 }
 
 #[test]
-fn g21_retries_wait_by_the_virtual_clock() {
+fn g21_retries_wait_on_the_virtual_clock() {
     #[activity(state(AtomicU32))]
     async fn flaky(ctx: ActivityContext) -> Result<u32, String> {
         let before: u32 = ctx.decode_details().unwrap_or(0);
@@ -188,13 +188,13 @@ fn g21_retries_wait_by_the_virtual_clock() {
             .await?)
     }
     let mut env = TestEnvironment::new().register(persistent).register(flaky).state(AtomicU32::new(0));
-    assert_eq!(env.run(persistent, ()).unwrap(), 3, "details of one attempt are there for the next");
+    assert_eq!(env.run(persistent, ()).unwrap(), 3, "the next attempt gets the details of the last");
     assert_eq!(env.history("persistent-1").attempts(), [("flaky".to_owned(), 4)]);
     assert_eq!(env.elapsed(), Duration::from_secs(3 * 3_600));
 }
 
 #[test]
-fn g21_an_attempt_that_takes_too_long_by_the_virtual_clock_times_out() {
+fn g21_an_attempt_that_takes_too_long_on_the_virtual_clock_times_out() {
     #[orchestration]
     async fn hasty(ctx: OrchestrationContext, cents: u64) -> Result<String, String> {
         Ok(ctx.schedule_activity(charge, cents).timeout(Duration::from_secs(30)).await?)
@@ -214,7 +214,7 @@ fn g21_an_attempt_that_takes_too_long_by_the_virtual_clock_times_out() {
 }
 
 #[test]
-fn g23_an_activity_that_loses_a_race_with_time_is_told() {
+fn g23_an_activity_that_loses_a_race_with_a_timer_is_cancelled() {
     #[activity(state(Arc<AtomicU32>))]
     async fn guard(ctx: ActivityContext) -> Result<(), String> {
         ctx.cancelled().await;
@@ -235,7 +235,7 @@ fn g23_an_activity_that_loses_a_race_with_time_is_told() {
 }
 
 #[test]
-fn g25_children_and_continuations_run_like_everything_else() {
+fn g25_children_and_continue_as_new_run_in_the_environment() {
     #[orchestration]
     async fn countdown(ctx: OrchestrationContext, left: u32) -> Result<String, String> {
         ctx.schedule_timer(DAY).await;
@@ -285,10 +285,7 @@ fn p_kit_what_can_never_go_on_says_what_it_waits_for() {
     let mut env =
         TestEnvironment::new().register(basket).register(checkout).raise_when_waiting(APPROVED, true);
     let stuck = env.run(basket, 1).unwrap_err();
-    assert_eq!(
-        stuck.to_string(),
-        "nothing can happen any more; still waiting for the event \"item\" (in \"basket-1\")"
-    );
+    assert_eq!(stuck.to_string(), "the test is stuck waiting for the event \"item\" (in \"basket-1\")");
     let missing = env.run(checkout, 1).unwrap_err().to_string();
     assert!(missing.contains("\"charge\", which is neither registered nor mocked"), "{missing}");
 }
@@ -332,7 +329,7 @@ async fn p_kit_works_in_an_async_test_and_orchestrations_see_no_tokio() {
     }
     let mut env = TestEnvironment::new().register(astray).register(sound).register(nap).virtual_time(nap);
     assert_eq!(env.run(sound, ()), Ok(()));
-    assert_eq!(env.elapsed(), DAY, "the activity sleeps by the virtual clock");
+    assert_eq!(env.elapsed(), DAY, "the activity sleeps on the virtual clock");
     let report = env.run(astray, ()).unwrap_err().to_string();
     assert!(report.contains("orchestrations run outside of tokio"), "{report}");
 }
@@ -377,7 +374,7 @@ fn g43_a_test_fails_one_attempt_with_its_token_and_completes_the_next() {
 }
 
 #[test]
-fn g44_an_activity_that_nobody_completes_times_out_by_the_virtual_clock() {
+fn g44_an_activity_without_a_completion_times_out_on_the_virtual_clock() {
     let mut env = TestEnvironment::new().register(approved).mock(approval, |_| Ok(Later::Pending));
     let failed = env.run(approved, 7).unwrap_err();
     assert!(
@@ -388,7 +385,7 @@ fn g44_an_activity_that_nobody_completes_times_out_by_the_virtual_clock() {
 }
 
 #[test]
-fn g43_a_test_completes_an_activity_on_the_way_by_name_too() {
+fn g43_a_test_completes_an_activity_by_name_while_it_runs() {
     let mut env = TestEnvironment::new().register(approved).register(approval);
     let runs = ["a", "b"].map(|id| env.start(approved, id, 7));
     env.advance(Duration::from_secs(3_600));
@@ -400,7 +397,7 @@ fn g43_a_test_completes_an_activity_on_the_way_by_name_too() {
 
 #[test]
 #[should_panic(expected = "no attempt of the activity \"approval\" waits for its token in \"a\"")]
-fn g43_a_test_that_completes_what_nobody_waits_for_is_told_so() {
+fn g43_completing_an_activity_that_does_not_wait_panics() {
     let mut env = TestEnvironment::new().register(checkout).register(approval);
     env.start(checkout, "a", 500);
     env.complete_activity("a", approval, true);

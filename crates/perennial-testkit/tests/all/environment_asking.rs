@@ -1,4 +1,4 @@
-//! The test environment: starts with options, queries and updates, by the virtual clock and through crashes.
+//! The test environment: starts with options, queries and updates, on the virtual clock and with crashes.
 
 use perennial::prelude::*;
 use perennial_testkit::{Failure, TestEnvironment, crash_everywhere};
@@ -13,7 +13,7 @@ async fn audit(_: ActivityContext, by: i64) -> Result<i64, String> {
     if by > 100 { Err("too much at once".to_owned()) } else { Ok(by) }
 }
 
-/// Counts up by updates that take a day and an activity each.
+/// Counts with updates that take a day and an activity each.
 #[orchestration(version = "1.0.0")]
 async fn counter(ctx: OrchestrationContext, from: i64) -> Result<i64, String> {
     let count = ctx.state(from);
@@ -31,7 +31,7 @@ async fn counter(ctx: OrchestrationContext, from: i64) -> Result<i64, String> {
     Ok(count.read(|count| *count))
 }
 
-/// What the version before did: nothing but to wait.
+/// The previous version, which only waits.
 #[orchestration(version = "0.9.0", name = "counter")]
 async fn old_counter(ctx: OrchestrationContext, from: i64) -> Result<i64, String> {
     ctx.schedule_wait(STOP).await;
@@ -47,7 +47,7 @@ fn options() -> StartOptions {
 }
 
 #[test]
-fn e21_an_update_gives_its_outcome_when_its_handler_has_ended() {
+fn e21_an_update_returns_its_outcome_when_its_handler_has_ended() {
     let mut env = counting();
     let run = env.start(counter, "c", 1);
     assert_eq!(env.update("c", ADD, 2), Ok(3));
@@ -55,13 +55,13 @@ fn e21_an_update_gives_its_outcome_when_its_handler_has_ended() {
     assert_eq!(env.query("c", COUNT, ()), 3);
     env.raise("c", STOP, ());
     assert_eq!(env.result(&run), Ok(3));
-    assert_eq!(env.query("c", COUNT, ()), 3, "what has ended answers, too");
+    assert_eq!(env.query("c", COUNT, ()), 3, "an ended instance answers, too");
     let late = env.update("c", ADD, 1);
     assert_eq!(late, Err(UpdateError::Client(ClientError::Ended { id: "c".to_owned() })));
 }
 
 #[test]
-fn e21_a_refused_update_leaves_no_trace_and_a_failed_one_tells_its_error() {
+fn e21_a_refused_update_is_not_recorded_and_a_failed_one_returns_its_error() {
     let mut env = counting();
     env.start(counter, "c", 1);
     let before = env.history("c").lines();
@@ -100,7 +100,7 @@ fn p_kit_updates_are_sent_at_their_moment_and_their_outcomes_kept() {
 }
 
 #[test]
-fn g16_an_update_counts_once_wherever_the_process_dies() {
+fn g16_an_update_counts_once_wherever_the_process_crashes() {
     let report = crash_everywhere(|env| {
         let env = env.register(counter).register(audit).update_at(5 * DAY, ADD, 10);
         let mut env = env.raise_at(9 * DAY, STOP, ());
@@ -112,7 +112,7 @@ fn g16_an_update_counts_once_wherever_the_process_dies() {
 }
 
 #[test]
-fn g16_an_update_that_ends_its_instance_has_its_outcome_wherever_the_process_dies() {
+fn g16_an_update_that_ends_its_instance_has_its_outcome_after_any_crash() {
     #[orchestration]
     async fn once(ctx: OrchestrationContext) -> Result<i64, String> {
         let count = ctx.state(0);
@@ -149,7 +149,7 @@ fn g17_a_start_finds_its_version_attributes_and_event() {
 }
 
 #[test]
-fn g17_a_start_is_delayed_and_times_out_by_the_virtual_clock() {
+fn g17_a_start_is_delayed_and_times_out_on_the_virtual_clock() {
     let mut env = counting();
     let run = env.start_with(counter, "late", 1, options().delay(3 * DAY)).unwrap();
     env.advance(2 * DAY);
@@ -176,7 +176,7 @@ fn g17_starts_that_are_delayed_by_less_than_a_second_begin_on_time() {
 }
 
 #[test]
-fn g17_what_a_start_does_to_an_id_that_exists_is_its_policy() {
+fn g17_a_start_with_an_existing_id_follows_its_policy() {
     let mut env = counting();
     env.start(counter, "c", 1);
     let refused = ClientError::AlreadyExists { id: "c".to_owned(), status: Status::Running };
@@ -187,12 +187,12 @@ fn g17_what_a_start_does_to_an_id_that_exists_is_its_policy() {
     let taken = env.start_with(counter, "c", 3, existing(OnExisting::Use)).unwrap();
     assert_eq!(env.query("c", COUNT, ()), 1);
     env.start_with(counter, "c", 4, options().or_raise("stop", Payload::from_json("null").unwrap())).unwrap();
-    assert_eq!(env.result(&taken), Ok(1), "the event went to the one that was there");
+    assert_eq!(env.result(&taken), Ok(1), "the event was raised at the existing instance");
     env.start_with(counter, "c", 5, existing(OnExisting::ReplaceEnded)).unwrap();
     assert_eq!(env.query("c", COUNT, ()), 5);
     env.start_with(counter, "c", 6, existing(OnExisting::TerminateAndReplace)).unwrap();
     assert_eq!(env.query("c", COUNT, ()), 6);
-    assert_eq!(env.export().lines().count(), 1, "those before are gone");
+    assert_eq!(env.export().lines().count(), 1, "the previous instances are deleted");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! The clocks of the test environment: virtual time stands still while real activities run.
+//! The clocks of the test environment: virtual time does not move while real activities run.
 
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
@@ -9,7 +9,7 @@ use perennial_testkit::{Failure, TestEnvironment};
 const HOUR: Duration = Duration::from_secs(3_600);
 const DAY: Duration = Duration::from_secs(86_400);
 
-/// Asks another thread so often that a clock which skips whenever an activity waits would skip.
+/// Calls another thread so often that a clock which skips whenever an activity waits would skip.
 async fn ask_a_thread(ctx: &ActivityContext) -> Result<u32, String> {
     let (ask, asked) = channel::<tokio::sync::oneshot::Sender<u32>>();
     std::thread::spawn(move || asked.into_iter().for_each(|answer| answer.send(1).unwrap_or_default()));
@@ -41,14 +41,14 @@ async fn impatient(ctx: OrchestrationContext) -> Result<u32, String> {
 }
 
 #[test]
-fn g13_the_clock_stands_still_while_a_real_activity_waits_for_another_thread() {
+fn g13_the_clock_stops_while_a_real_activity_waits_for_another_thread() {
     let mut env = TestEnvironment::new().register(impatient).register(elsewhere);
     assert_eq!(env.run(impatient, ()), Ok(200));
     assert_eq!(env.elapsed(), Duration::ZERO);
 }
 
 #[test]
-fn g13_a_real_activity_that_begins_late_is_waited_for_as_well() {
+fn g13_the_clock_waits_for_a_real_activity_that_starts_late() {
     let env = TestEnvironment::new().register(impatient).register(elsewhere);
     let mut env = env.takes(elsewhere, HOUR - Duration::from_millis(1));
     assert_eq!(env.run(impatient, ()), Ok(200));
@@ -56,7 +56,7 @@ fn g13_a_real_activity_that_begins_late_is_waited_for_as_well() {
 }
 
 #[test]
-fn g22_heartbeats_of_a_real_activity_count_however_late_it_is_by_the_virtual_clock() {
+fn g22_heartbeats_of_a_real_activity_count_at_any_virtual_time() {
     #[orchestration]
     async fn monthly(ctx: OrchestrationContext) -> Result<u32, String> {
         ctx.schedule_timer(30 * DAY).await;
@@ -105,13 +105,13 @@ fn p_kit_a_real_activity_that_does_not_end_is_named() {
     let failure = env.run(both, ()).unwrap_err();
     assert_eq!(
         failure.to_string(),
-        "the real activity \"silent\" of \"both-1\", attempt 2, has not ended within 300ms of real time, in which the virtual \
-         clock stands still; mock it, let it wait by the virtual clock with `virtual_time`, or raise `real_time_limit`"
+        "the real activity \"silent\" of \"both-1\", attempt 2, has not ended within 300ms of real time, during which the \
+         virtual clock does not move; mock it, run it on the virtual clock with `virtual_time`, or raise `real_time_limit`"
     );
-    assert!(env.elapsed() >= HOUR, "the first attempt failed, and the second began when it was due");
+    assert!(env.elapsed() >= HOUR, "the first attempt failed, and the second started when it was due");
     let again = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| env.advance(DAY)));
     let words = *again.unwrap_err().downcast::<String>().unwrap();
-    assert!(words.starts_with("time cannot pass: the real activity \"silent\""), "{words}");
+    assert!(words.starts_with("time cannot advance: the real activity \"silent\""), "{words}");
 }
 
 #[test]
@@ -210,7 +210,7 @@ fn p_kit_a_real_activity_and_a_mock_talk_to_each_other() {
 }
 
 #[test]
-fn g43_a_task_that_an_activity_leaves_behind_completes_it() {
+fn g43_a_task_that_an_activity_spawned_completes_it() {
     #[activity]
     async fn later(ctx: ActivityContext) -> Result<Later<u32>, String> {
         let (client, token) = (ctx.client().clone(), ctx.completion_token());
@@ -228,7 +228,7 @@ fn g43_a_task_that_an_activity_leaves_behind_completes_it() {
 }
 
 #[test]
-fn g23_a_real_activity_that_nobody_waits_for_is_told() {
+fn g23_a_real_activity_that_is_not_awaited_is_cancelled() {
     type Told = Arc<Mutex<(Sender<()>, Receiver<()>)>>;
     let (sender, receiver) = channel();
     let told: Told = Arc::new(Mutex::new((sender, receiver)));
@@ -256,5 +256,5 @@ fn g23_a_real_activity_that_nobody_waits_for_is_told() {
         });
     assert_eq!(env.run("race", "").unwrap(), "first");
     assert_eq!(env.elapsed(), DAY);
-    told.lock().unwrap().1.try_recv().expect("the guard was told");
+    told.lock().unwrap().1.try_recv().expect("the guard was notified");
 }

@@ -1,4 +1,4 @@
-//! Tests of orchestrations that never end, end.
+//! Tests of endless orchestrations end.
 
 use perennial::prelude::*;
 use perennial_testkit::{Failure, TestEnvironment};
@@ -36,8 +36,8 @@ fn p_kit_continuing_as_new_for_ever_ends_the_test() {
     let failure = env.run(spin, 0).unwrap_err();
     assert_eq!(
         failure.to_string(),
-        "no end after 1001 turns, 0 attempts of activities and 0ns of virtual time; the busiest is the instance \"spin-1\" \
-         with 1001 turns in 1002 executions; if the test needs more, raise `turn_limit` or `time_limit`"
+        "the test did not end after 1001 turns, 0 attempts of activities and 0ns of virtual time; the busiest is the instance \
+         \"spin-1\" with 1001 turns in 1002 executions; if it needs more, raise `turn_limit` or `time_limit`"
     );
 }
 
@@ -86,7 +86,7 @@ fn p_kit_the_limit_of_virtual_time_is_a_thousand_years_unless_a_test_says_otherw
 }
 
 #[test]
-#[should_panic(expected = "time cannot pass: no end after 101 turns")]
+#[should_panic(expected = "time cannot advance: the test did not end after 101 turns")]
 fn p_kit_time_that_a_test_lets_pass_has_the_same_limits() {
     let mut env = TestEnvironment::new().register(nightly).turn_limit(100);
     env.start(nightly, "n", u64::MAX);
@@ -94,7 +94,7 @@ fn p_kit_time_that_a_test_lets_pass_has_the_same_limits() {
 }
 
 #[test]
-#[should_panic(expected = "\"s\" does not answer: no end after 101 turns")]
+#[should_panic(expected = "\"s\" does not answer: the test did not end after 101 turns")]
 fn p_kit_what_is_asked_of_an_instance_that_never_rests_is_no_hang() {
     let mut env = TestEnvironment::new().register(spin).turn_limit(100);
     env.start(spin, "s", 0);

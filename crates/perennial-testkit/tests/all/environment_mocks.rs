@@ -1,4 +1,4 @@
-//! Mocks that see the context, and failures that are planned.
+//! Mocks with a context, and planned failures.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
@@ -77,7 +77,7 @@ fn p_kit_the_first_attempts_fail_and_later_ones_are_the_real_activity() {
     assert_eq!(failing.history("checkout-1").attempts(), [("charge".to_owned(), 4)]);
     assert_eq!(failing.elapsed(), 3 * HOUR);
     assert_eq!(failing.run(checkout, 600).unwrap(), "receipt for 600");
-    assert_eq!(failing.elapsed(), 3 * HOUR, "they are counted in the whole test");
+    assert_eq!(failing.elapsed(), 3 * HOUR, "attempts are counted over the whole test");
 
     let mut for_good = env().fail_times(charge, 5, Declined::Funds { cents: 1 });
     let failure = for_good.run(checkout, 500).unwrap_err();
@@ -111,7 +111,7 @@ fn p_kit_planned_failures_meet_code_that_schedules_again() {
 }
 
 #[test]
-fn g21_attempts_time_out_as_planned_by_the_virtual_clock() {
+fn g21_attempts_time_out_as_planned_on_the_virtual_clock() {
     let mut env = TestEnvironment::new()
         .register(checkout)
         .register(charge)
@@ -133,7 +133,7 @@ fn p_kit_a_planned_timeout_without_a_timeout_is_refused() {
     }
     let mut env = TestEnvironment::new().register(patient).register(charge).time_out_times(charge, 1);
     let failure = env.run(patient, ()).unwrap_err().to_string();
-    let words = "the activity \"charge\" (in \"patient-1\"), which is to time out and was scheduled without a timeout";
+    let words = "the activity \"charge\" (in \"patient-1\"), which has a planned timeout but was scheduled without one";
     assert!(failure.ends_with(words), "{failure}");
 }
 

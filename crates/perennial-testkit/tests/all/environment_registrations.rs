@@ -1,4 +1,4 @@
-//! The program's registrations in a test, and what a test puts in their place.
+//! The program's registrations in a test, and their replacements.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -45,7 +45,7 @@ async fn p4_runtime_and_test_environment_take_the_same_registrations() {
 }
 
 #[test]
-fn p4_a_test_replaces_state_whichever_is_given_first() {
+fn p4_a_test_replaces_state_in_any_order() {
     let counted = Arc::new(AtomicU32::new(0));
     let env = TestEnvironment::new().state(Pool("a fake")).registrations(app());
     let mut env = env.state(Pool("memory")).state(Arc::clone(&counted));
@@ -68,12 +68,12 @@ fn p4_a_test_without_declared_state_does_not_start() {
 
 #[test]
 #[should_panic(expected = "orchestration \"note\" 1.0.0 uses the activity \"save\"")]
-fn p4_a_test_without_what_an_orchestration_uses_does_not_start() {
+fn p4_a_test_without_a_declared_use_does_not_start() {
     drop(TestEnvironment::new().register(note).run(note, String::new()));
 }
 
 #[test]
-fn p4_what_is_mocked_needs_neither_registration_nor_state() {
+fn p4_mocked_activities_need_neither_registration_nor_state() {
     let mut env = TestEnvironment::new().register(note).mock(save, |text| Ok(format!("{text}, mocked")));
     assert_eq!(env.run(note, "tea".to_owned()).unwrap(), "tea, mocked");
     let env = TestEnvironment::new().register(note).register(save);

@@ -1,4 +1,4 @@
-//! A store that uses nothing but the public contract keeps it, and keeps it when it is opened again.
+//! A store that uses only the public contract satisfies it, also after it is opened again.
 
 use std::fs::OpenOptions;
 use std::io::Write;
@@ -24,11 +24,11 @@ perennial_testkit::store_conformance!(|clock: TestClock| {
 });
 
 #[test]
-fn g5_everything_is_there_after_opening_again() {
+fn g5_all_rows_are_read_after_opening_again() {
     let directory = tempfile::tempdir().unwrap();
     let (path, clock) = (directory.path().join("store.jsonl"), TestClock::new());
     let mut a = row(1, "a");
-    // Text of users comes back as it was, newlines and all.
+    // Text of users is read unchanged, including newlines.
     a.attributes = attributes(&[("sizes", "[1,\n  2.50]")]);
     let (session, number) = {
         let store = Subject::over(open(&path, &clock));
@@ -43,14 +43,14 @@ fn g5_everything_is_there_after_opening_again() {
     assert_eq!((&loaded.row, loaded.turns), (&a, vec![bytes("started"), bytes("second")]));
     assert_eq!((loaded.inbox[0].number, loaded.tasks), (number, vec![task(&a, 2)]));
     assert_eq!(store.setting("retention"), Some(bytes("7 days")));
-    // The session has not expired, and owns what it owned.
+    // The session has not expired, and owns the same shards.
     assert_eq!(store.claim(session, SHARDS).unwrap().len(), SHARDS);
     store.write(session, member(&a).turn(3, "third").consuming([number]));
-    assert_eq!(store.sent(message("a", None, "hello")), number + 1, "no number is given twice");
+    assert_eq!(store.sent(message("a", None, "hello")), number + 1, "no number is reused");
 }
 
 #[test]
-fn g5_a_line_that_was_not_finished_is_as_if_it_had_never_begun() {
+fn g5_an_incomplete_line_is_ignored() {
     let directory = tempfile::tempdir().unwrap();
     let (path, clock) = (directory.path().join("store.jsonl"), TestClock::new());
     let a = row(1, "a");

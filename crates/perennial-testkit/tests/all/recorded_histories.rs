@@ -1,7 +1,7 @@
-//! What earlier releases recorded goes on with the current code, for ever.
+//! Histories and stores of earlier releases continue with the current code, forever.
 //!
-//! Each release has a directory under `tests/recorded`: the programs, one file of histories for each, and a SQLite store.
-//! CONTRIBUTING.md says how those of the next release are recorded.
+//! Each release has a directory under `tests/recorded`: the programs, one file of histories for each, and a
+//! SQLite store. CONTRIBUTING.md describes how those of the next release are recorded.
 
 #[path = "../recorded/0.1.0/programs.rs"]
 mod programs_of_0_1_0;
@@ -17,10 +17,10 @@ use perennial::history::{Decision, Ending, Job};
 use perennial_testkit::TestEnvironment;
 use programs_of_0_1_0::{PROGRAMS, Program, registered};
 
-/// Kinds of events that no program causes by itself: an operator does.
+/// Kinds of events that only an operator causes.
 const BY_OPERATORS: [&str; 3] = ["ExternalEventSkipped", "InstanceResumed", "MessageSkipped"];
 
-/// A store that is kept is small.
+/// The maximum size of a recorded store.
 const MOST_STORE_BYTES: u64 = 300_000;
 
 fn release(release: &str) -> PathBuf {
@@ -31,7 +31,7 @@ fn histories(of: &str) -> PathBuf {
     release(of).join("histories")
 }
 
-/// Every program has its file, no file is without a program, and each replays.
+/// Every program has a file, every file has a program, and each replays.
 fn check(directory: &Path, programs: &[Program], registered: fn(TestEnvironment) -> TestEnvironment) {
     let names: BTreeSet<String> = programs.iter().map(|(name, _)| format!("{name}.jsonl")).collect();
     let entries = fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().file_name());
@@ -44,7 +44,7 @@ fn check(directory: &Path, programs: &[Program], registered: fn(TestEnvironment)
 }
 
 #[test]
-fn i15_histories_of_0_1_0_replay_with_the_code_of_today() {
+fn i15_histories_of_0_1_0_replay_with_the_current_code() {
     check(&histories("0.1.0"), PROGRAMS, registered);
 }
 
@@ -62,7 +62,7 @@ fn i15_the_programs_of_0_1_0_use_every_kind_of_event() {
 }
 
 #[tokio::test]
-async fn s9_the_store_of_0_1_0_opens_and_everything_in_it_ends() {
+async fn s9_the_store_of_0_1_0_opens_and_all_its_instances_end() {
     let kept = release("0.1.0").join("store.db");
     assert!(fs::metadata(&kept).unwrap().len() < MOST_STORE_BYTES);
     let directory = tempfile::tempdir().unwrap();
@@ -72,9 +72,9 @@ async fn s9_the_store_of_0_1_0_opens_and_everything_in_it_ends() {
     finished.expect("everything ends within a minute");
 }
 
-/// Writes what is not there yet of the release that this is; what was recorded once is never written again.
+/// Writes the missing files of the current release; existing files are never overwritten.
 #[tokio::test]
-#[ignore = "records what this release leaves behind, see CONTRIBUTING.md"]
+#[ignore = "records the files of this release, see CONTRIBUTING.md"]
 async fn record_what_this_release_leaves_behind() {
     let directory = histories(env!("CARGO_PKG_VERSION"));
     fs::create_dir_all(&directory).unwrap();
@@ -86,7 +86,7 @@ async fn record_what_this_release_leaves_behind() {
     }
     let kept = release(env!("CARGO_PKG_VERSION")).join("store.db");
     if !kept.exists() {
-        // Made elsewhere: what lies beside a store is not kept.
+        // Created elsewhere, because the companion files of a store are not kept.
         let made = tempfile::tempdir().unwrap();
         store_of_0_1_0::record(&made.path().join("store.db")).await;
         fs::copy(made.path().join("store.db"), kept).unwrap();

@@ -1,4 +1,4 @@
-//! The replay check: recorded histories against changed code, as a gate.
+//! The replay check: recorded histories with changed code.
 
 use perennial::Client;
 use perennial::client::ExportedInstance;
@@ -42,7 +42,7 @@ fn recorded() -> String {
 }
 
 #[test]
-fn i15_what_this_code_recorded_it_replays_every_execution_of_it() {
+fn i15_the_code_replays_every_execution_that_it_recorded() {
     let check = TestEnvironment::new().register(parcel).register(rounds).replay_lines(&recorded());
     assert!(check.is_ok(), "{check}");
     assert_eq!(check.compatible, 4, "one parcel and three rounds");
@@ -60,7 +60,7 @@ fn p_kit_a_divergence_names_line_instance_event_and_source() {
     assert!(check.to_string().contains("PER-0203"), "{check}");
 }
 
-/// Code that never rests, of which one keeps calling its context and the other does not.
+/// Code that never finishes a turn: one function calls its context, the other does not.
 mod restless {
     use super::*;
 
@@ -108,7 +108,7 @@ fn p_kit_missing_code_bad_lines_and_nothing_at_all_are_no_pass() {
     let check = env.replay_lines(&recorded());
     assert!(check.differences[0].report.contains("PER-0301 missing code: parcel 1.0.0"), "{check}");
     let check = env.replay_lines("{\"id\": 7}");
-    assert!(check.differences[0].report.starts_with("the line is no instance"), "{check}");
+    assert!(check.differences[0].report.starts_with("the line is not an instance"), "{check}");
     assert!(!env.replay_lines("\n").is_ok(), "an empty file proves nothing");
 }
 

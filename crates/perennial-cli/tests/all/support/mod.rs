@@ -1,4 +1,4 @@
-//! A small shop on a file, and the real `perennial` command beside it.
+//! A small shop on a file, and the real `perennial` command.
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
 use std::collections::BTreeMap;
@@ -12,7 +12,7 @@ use perennial::codec::Codecs;
 use perennial::prelude::*;
 use tempfile::TempDir;
 
-/// No command may take longer.
+/// The maximum duration of a command.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 #[activity]
@@ -40,7 +40,7 @@ async fn checkout(ctx: OrchestrationContext, cents: u64) -> Result<String, Strin
     wrapped.map_err(|error| error.to_string())
 }
 
-/// Counts until somebody ends it.
+/// Counts until it is ended.
 #[orchestration(version = "1.0.0")]
 async fn counter(ctx: OrchestrationContext, from: i64) -> Result<i64, String> {
     let count = ctx.state(from);
@@ -61,7 +61,7 @@ async fn broken(_: OrchestrationContext) -> Result<(), String> {
     panic!("the code is broken")
 }
 
-/// Adds two numbers, once it is told to begin.
+/// Adds two numbers, after an event starts it.
 #[orchestration(version = "1.0.0")]
 async fn adder(ctx: OrchestrationContext) -> Result<u64, String> {
     ctx.schedule_wait("begin").await;
@@ -69,7 +69,7 @@ async fn adder(ctx: OrchestrationContext) -> Result<u64, String> {
     Ok(first + ctx.schedule_wait(ExternalEvent::<u64>::named("n")).await)
 }
 
-/// Continues as new so many times, and then waits until it is stopped.
+/// Continues as new this many times, and then waits until it is stopped.
 #[orchestration(version = "1.0.0")]
 async fn rounds(ctx: OrchestrationContext, left: u32) -> Result<u32, String> {
     if left > 0 {
@@ -79,7 +79,7 @@ async fn rounds(ctx: OrchestrationContext, left: u32) -> Result<u32, String> {
     Ok(left)
 }
 
-/// Puts its token into a file, and leaves the rest to whoever reads that.
+/// Writes its token to a file, and is completed with it later.
 #[activity]
 async fn approval(ctx: ActivityContext, mailbox: String) -> Result<Later<bool>, String> {
     std::fs::write(mailbox, ctx.completion_token() + "\n").map_err(|error| error.to_string())?;
@@ -95,26 +95,26 @@ async fn approved(ctx: OrchestrationContext, mailbox: String) -> Result<bool, St
         .await?)
 }
 
-/// A store on a file, with its runtime or without.
+/// A store on a file, with or without its runtime.
 pub(crate) struct Shop {
     directory: TempDir,
     pub(crate) runtime: Option<Runtime>,
 }
 
 impl Shop {
-    /// An open shop in which nothing has happened.
+    /// An open shop without instances.
     pub(crate) async fn open() -> Shop {
         let mut shop = Shop { directory: tempfile::tempdir().unwrap(), runtime: None };
         shop.reopen().await;
         shop
     }
 
-    /// Runs the shop's program again.
+    /// Starts the shop's program again.
     pub(crate) async fn reopen(&mut self) {
         self.reopen_with(Codecs::default()).await;
     }
 
-    /// The same, with payloads that are encoded in the store.
+    /// The same with encoded payloads.
     pub(crate) async fn reopen_with(&mut self, codecs: Codecs) {
         self.runtime = None;
         let runtime = Runtime::open(self.url())
@@ -131,11 +131,12 @@ impl Shop {
         self.runtime = Some(runtime.start().await.unwrap());
     }
 
-    /// A closed shop: a checkout that completed, one that failed, a counter that waits, and a broken instance.
+    /// A closed shop: a checkout that completed, one that failed, a counter that waits, and a broken
+    /// instance.
     pub(crate) async fn stocked() -> Shop {
         let mut shop = Shop::open().await;
         let client = shop.client();
-        // The event comes with the start, so that it is always in the first turn.
+        // The event is sent with the start, so that it is always in the first turn.
         let decided =
             |yes: &str| StartOptions::default().or_raise("approved", Payload::from_json(yes).unwrap());
         let named = decided("true").attribute("customer", "ada");
@@ -158,7 +159,7 @@ impl Shop {
         self.directory.path().join("shop.db")
     }
 
-    /// Every file of the store, with its bytes.
+    /// Every file of the store, with its content.
     pub(crate) fn files(&self) -> BTreeMap<OsString, Vec<u8>> {
         let entries = std::fs::read_dir(self.directory.path()).unwrap().map(Result::unwrap);
         entries.map(|entry| (entry.file_name(), std::fs::read(entry.path()).unwrap())).collect()
@@ -169,40 +170,39 @@ impl Shop {
     }
 
     /// Runs the command on this store.
-    pub(crate) async fn run(&self, arguments: &[&str]) -> Said {
+    pub(crate) async fn run(&self, arguments: &[&str]) -> CommandResult {
         let arguments: Vec<String> = arguments.iter().map(|argument| (*argument).to_owned()).collect();
         let url = self.url();
         tokio::task::spawn_blocking(move || run(&arguments, &[("PERENNIAL_STORE", &url)])).await.unwrap()
     }
 
-    /// What a command prints that has to succeed, without what differs from run to run.
+    /// The output of a command that must succeed, with variable parts masked.
     pub(crate) async fn masked(&self, arguments: &[&str]) -> String {
-        let said = self.run(arguments).await;
-        assert_eq!((said.code, &*said.stderr), (0, ""), "{}", said.stdout);
-        said.stdout.replace(&self.url(), "[store]")
+        let result = self.run(arguments).await;
+        assert_eq!((result.code, &*result.stderr), (0, ""), "{}", result.stdout);
+        result.stdout.replace(&self.url(), "[store]")
     }
 }
 
-/// What a command said.
+/// The result of a command.
 #[derive(Debug)]
-pub(crate) struct Said {
+pub(crate) struct CommandResult {
     pub(crate) code: i32,
     pub(crate) stdout: String,
     pub(crate) stderr: String,
 }
 
-/// Runs the command to its end.
-pub(crate) fn run(arguments: &[impl AsRef<str>], environment: &[(&str, &str)]) -> Said {
+pub(crate) fn run(arguments: &[impl AsRef<str>], environment: &[(&str, &str)]) -> CommandResult {
     run_program(Path::new(env!("CARGO_BIN_EXE_perennial")), arguments, environment)
 }
 
-/// Runs a program of this package's examples to its end.
-pub(crate) fn run_example(name: &str, arguments: &[&str], environment: &[(&str, &str)]) -> Said {
+/// Runs an example of this package.
+pub(crate) fn run_example(name: &str, arguments: &[&str], environment: &[(&str, &str)]) -> CommandResult {
     let beside = Path::new(env!("CARGO_BIN_EXE_perennial")).with_file_name("examples");
     run_program(&beside.join(name), arguments, environment)
 }
 
-fn run_program(program: &Path, arguments: &[impl AsRef<str>], environment: &[(&str, &str)]) -> Said {
+fn run_program(program: &Path, arguments: &[impl AsRef<str>], environment: &[(&str, &str)]) -> CommandResult {
     let mut child = Command::new(program)
         .args(arguments.iter().map(AsRef::as_ref))
         .env_remove("PERENNIAL_STORE")
@@ -231,10 +231,10 @@ fn run_program(program: &Path, arguments: &[impl AsRef<str>], environment: &[(&s
     };
     let mut errors = String::new();
     stderr.read_to_string(&mut errors).unwrap();
-    Said { code: status.code().unwrap_or(-1), stdout: read.join().unwrap(), stderr: errors }
+    CommandResult { code: status.code().unwrap_or(-1), stdout: read.join().unwrap(), stderr: errors }
 }
 
-/// Masks what differs from run to run: moments, keys, spans, and the widths that follow from them.
+/// Masks variable parts: times, keys, durations, and column widths.
 pub(crate) fn settings() -> insta::Settings {
     let mut settings = insta::Settings::clone_current();
     settings.add_filter(r"support/mod\.rs:\d+", "support/mod.rs:[line]");

@@ -1,4 +1,4 @@
-//! Attempts of activities: which code each of them runs, when they end, and when time may pass.
+//! Attempts of activities: the code each of them runs, when they end, and when time may pass.
 
 use std::collections::BTreeMap;
 use std::future::pending;
@@ -11,9 +11,9 @@ use perennial_core::shard::ActivityTask;
 use perennial_core::{ActivityError, EventId, InstanceKey, Payload};
 use tokio::task::JoinHandle;
 
+use super::super::faults::CrashPoint;
 use super::super::halt::Halt;
 use super::super::mocks::Planned;
-use super::super::trouble::CrashPoint;
 use super::real_time::{InFlight, RealTime};
 use super::{BEGIN_MS, Driver, FOR_EVER_MS, STEPS_WITHOUT_TIME};
 
@@ -26,7 +26,7 @@ pub(super) struct RunningAttempt {
     began_ms: u64,
 }
 
-/// The attempts of one activity that were begun, in order. One that a crash repeats is the same attempt.
+/// The started attempts of one activity, in order. One that is repeated after a crash counts once.
 pub(super) type Begun = BTreeMap<(InstanceKey, u64, EventId, u32), u64>;
 
 impl RunningAttempt {
@@ -38,7 +38,7 @@ impl RunningAttempt {
         self.standalone.cancel();
     }
 
-    /// Ends the attempt where it is, as the end of its process does.
+    /// Aborts the attempt, as the end of its process would.
     pub(super) fn abort(self) {
         self.handle.abort();
     }
@@ -49,12 +49,12 @@ impl Driver {
         for task in self.node.take_running() {
             let handler = self.handler_of(&task)?;
             let words = format!("{:?} of {:?}, attempt {}", task.name, task.instance, task.attempt);
-            let trouble = self.trouble.note_activity(words);
-            let runs_twice = matches!(trouble, Some(CrashPoint::ActivityTwice(_)));
+            let fault = self.faults.note_activity(words);
+            let runs_twice = matches!(fault, Some(CrashPoint::ActivityTwice(_)));
             let (number, now_ms) = (self.next_attempt, self.node.now_ms());
             self.next_attempt += 1;
             *self.attempts_of.entry(task.name.clone()).or_default() += 1;
-            let tokio = self.tokio.as_ref().expect("it is taken by dropping alone");
+            let tokio = self.tokio.as_ref().expect("only `drop` takes it");
             let _context = tokio.enter();
             let task = Arc::new(task);
             let standalone =
@@ -62,7 +62,7 @@ impl Driver {
             let forgotten =
                 runs_twice.then(|| StandaloneAttempt::new(handler, Arc::clone(&task), self.client.clone()));
             let (attempt, sender) = (standalone.clone(), self.sender.clone());
-            let handle = tokio.spawn(InFlight::tell_wakes(Arc::clone(&self.in_flight), async move {
+            let handle = tokio.spawn(InFlight::notify_wakes(Arc::clone(&self.in_flight), async move {
                 if let Some(forgotten) = forgotten {
                     let _ = forgotten.run(now_ms).await;
                 }
@@ -72,19 +72,19 @@ impl Driver {
             if runs_twice {
                 self.finish_first_run()?;
             }
-            if matches!(trouble, Some(CrashPoint::DuringActivity(_))) {
-                self.go_on_without_time();
+            if matches!(fault, Some(CrashPoint::DuringActivity(_))) {
+                self.poll_without_time();
                 self.run_real_without_waiting()?;
-                self.go_on_without_time();
+                self.poll_without_time();
                 self.crash();
-                // Those that were about to run have died with it.
+                // The attempts that were about to run are lost in the crash.
                 return Ok(());
             }
         }
         Ok(())
     }
 
-    /// What an attempt runs: what was planned for it, else the mock, else the real activity.
+    /// The code of an attempt: its planned outcome, else the mock, else the real activity.
     fn handler_of(&mut self, task: &ActivityTask) -> Result<Arc<dyn ActivityHandler>, Halt> {
         let handler: Arc<dyn ActivityHandler> = match self.planned(task) {
             Some(Planned::Failure(error)) => {
@@ -98,7 +98,7 @@ impl Driver {
                     });
                 if !has_timeout {
                     let waiting_for = format!(
-                        "the activity {:?} (in {:?}), which is to time out and was scheduled without a timeout",
+                        "the activity {:?} (in {:?}), which has a planned timeout but was scheduled without one",
                         task.name, task.instance
                     );
                     return Err(Halt::Stuck { waiting_for });
@@ -113,7 +113,6 @@ impl Driver {
         })
     }
 
-    /// The mock of an activity, else the real one.
     fn own_handler_of(&mut self, task: &ActivityTask) -> Result<Arc<dyn ActivityHandler>, Halt> {
         if let Some(mock) = self.config.mocked.get(&task.name) {
             return Ok(Arc::clone(mock));
@@ -126,7 +125,7 @@ impl Driver {
         Ok(if is_virtual { handler } else { self.real_time().wrap(handler, task) })
     }
 
-    /// What was planned for an attempt.
+    /// The planned outcome of an attempt.
     fn planned(&mut self, task: &ActivityTask) -> Option<Planned> {
         let planned = self.config.planned.get(&task.name)?;
         let begun = self.begun.entry(task.name.clone()).or_default();
@@ -146,22 +145,22 @@ impl Driver {
         self.real_time.get_or_insert_with(|| RealTime::new(Arc::clone(in_flight)))
     }
 
-    /// Lets real activities go on until one ends or the store changes. The virtual clock stands still.
+    /// Runs real activities until one ends or the store changes. The virtual clock does not move.
     pub(super) fn run_real(&mut self) -> Result<(), Halt> {
         let limit = self.config.real_time_limit;
         self.real_time().run(limit).map_err(|attempt| Halt::hanging(attempt, limit))
     }
 
-    /// Lets real activities, and tasks that they have left behind, go as far as they come without waiting.
+    /// Runs real activities, and tasks they have spawned, as far as they get without waiting.
     pub(super) fn run_real_without_waiting(&mut self) -> Result<(), Halt> {
         let limit = self.config.real_time_limit;
         let Some(real_time) = &mut self.real_time else { return Ok(()) };
         real_time.run_without_waiting(limit).map_err(|attempt| Halt::hanging(attempt, limit))
     }
 
-    /// Lets an attempt end, or time pass until something is due. Returns whether anything happened.
+    /// Waits until an attempt ends or the next due time is reached. Returns whether anything happened.
     pub(super) fn wait(&mut self, next_ms: Option<u64>) -> bool {
-        let tokio = self.tokio.as_ref().expect("it is taken by dropping alone");
+        let tokio = self.tokio.as_ref().expect("only `drop` takes it");
         let due_ms = next_ms.unwrap_or(BEGIN_MS + FOR_EVER_MS / 2);
         let due = self.origin + Duration::from_millis(due_ms - BEGIN_MS);
         let (results, in_flight) = (&mut self.results, &self.in_flight);
@@ -169,7 +168,7 @@ impl Driver {
             tokio::select! {
                 biased;
                 ended = results.recv() => (ended, false),
-                // It runs in real time, and this clock has to stop.
+                // It runs in real time, so this clock has to stop.
                 () = in_flight.begun() => (None, true),
                 () = tokio::time::sleep_until(due) => (None, false),
             }
@@ -178,28 +177,30 @@ impl Driver {
             let _context = tokio.enter();
             self.origin.elapsed()
         };
-        let is_told = self.is_hinted.load(Ordering::Relaxed);
-        self.node.at(BEGIN_MS + u64::try_from(elapsed.as_millis()).expect("a test is shorter than that"));
+        let is_hinted = self.is_hinted.load(Ordering::Relaxed);
+        self.node
+            .at(BEGIN_MS
+                + u64::try_from(elapsed.as_millis()).expect("a test takes fewer than 2^64 milliseconds"));
         match ended {
             Some(ended) => {
                 self.end_attempt(ended);
                 true
             }
-            None => next_ms.is_some() || is_told || is_begun,
+            None => next_ms.is_some() || is_hinted || is_begun,
         }
     }
 
-    /// Lets one attempt end that needs no more time to. Returns whether there was one.
+    /// Ends one attempt that can end without time passing. Returns whether there was one.
     pub(super) fn end_ready_attempt(&mut self) -> bool {
-        let ended = self.go_on_without_time();
+        let ended = self.poll_without_time();
         let is_one = ended.is_some();
         ended.into_iter().for_each(|ended| self.end_attempt(ended));
         is_one
     }
 
-    /// Lets attempts go on until one ends, or all wait for something. What has ended is told, and not yet known.
-    fn go_on_without_time(&mut self) -> Option<(u64, Outcome)> {
-        let tokio = self.tokio.as_ref().expect("it is taken by dropping alone");
+    /// Polls attempts until one ends or all wait. The returned outcome is not yet reported to the node.
+    fn poll_without_time(&mut self) -> Option<(u64, Outcome)> {
+        let tokio = self.tokio.as_ref().expect("only `drop` takes it");
         let results = &mut self.results;
         tokio.block_on(async {
             for _ in 0..STEPS_WITHOUT_TIME {
@@ -250,7 +251,7 @@ impl Driver {
     }
 }
 
-/// An activity that takes its time.
+/// An activity that takes a set span of virtual time.
 struct Slow {
     handler: Arc<dyn ActivityHandler>,
     takes: Duration,

@@ -1,12 +1,12 @@
 //! Activities that run in real time.
 //!
-//! The code of a real activity may wait for a network, a disk or another thread, and nothing tells that from waiting for
-//! a timer. So it runs on a tokio runtime with an ordinary clock, and the driver counts the attempts whose code is
-//! running: the virtual clock moves only while there are none.
+//! The code of a real activity may wait for a network, a disk or another thread, and the driver cannot
+//! distinguish that from waiting for a timer. So it runs on a tokio runtime with an ordinary clock, and the
+//! driver counts the attempts whose code is running: the virtual clock moves only while there are none.
 //!
-//! The runtime has a thread of its own, so that code which blocks its thread can be reported instead of blocking the
-//! test. Driver and thread never run at the same time: the driver lets the runtime run and waits until it stops. What
-//! activities do without waiting therefore happens in the same order every time.
+//! The runtime has its own thread, so that code which blocks its thread can be reported instead of blocking
+//! the test. The driver and the thread never run at the same time: the driver lets the runtime run and waits
+//! until it stops. So the steps that activities take without waiting happen in the same order every time.
 
 use std::collections::BTreeMap;
 use std::future::{Future, poll_fn};
@@ -27,39 +27,37 @@ use tracing::Instrument;
 
 use super::STEPS_WITHOUT_TIME;
 
-/// How much longer than its limit the runtime may take to stop before its thread is known to be blocked.
+/// The time beyond its limit that the runtime has to stop before its thread counts as blocked.
 const STOP_GRACE: Duration = Duration::from_secs(1);
 
-/// The number of no attempt.
+/// Stands in `polled` while no attempt is polled.
 const NONE: u64 = 0;
 
-/// The runtime of real activities.
 pub(super) struct RealTime {
     handle: Handle,
     commands: Sender<Command>,
     stopped: Receiver<()>,
     in_flight: Arc<InFlight>,
-    /// Whether an activity blocks the thread, which can then do nothing else any more.
+    /// Whether an activity blocks the thread, which can then do nothing else.
     is_blocked: bool,
 }
 
-/// How long the runtime is to run.
+/// How long the runtime runs.
 enum Command {
-    /// Until there is news, and at most this long.
+    /// Until there is news, for at most this long.
     UntilNews(Duration),
-    /// As far as it comes without waiting.
+    /// As far as it gets without waiting.
     WithoutWaiting,
 }
 
-/// The attempts whose code is running.
 #[derive(Default)]
 pub(super) struct InFlight {
     attempts: Mutex<Attempts>,
-    /// The attempt that is being polled.
+    /// The attempt that is currently polled, or [`NONE`].
     polled: AtomicU64,
-    /// Code has begun to run.
+    /// Notified when code starts to run.
     begun: Notify,
-    /// Code has ended, the store has changed, or an attempt on the virtual clock can go on.
+    /// Notified when code ends, the store changes, or an attempt on the virtual clock can make progress.
     news: Notify,
 }
 
@@ -69,13 +67,12 @@ struct Attempts {
     running: BTreeMap<u64, RealAttempt>,
 }
 
-/// An attempt of a real activity.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct RealAttempt {
     pub(super) activity: String,
     pub(super) instance: String,
     pub(super) attempt: u32,
-    /// How long it has run in real time.
+    /// Its running time so far, in real time.
     spent: Duration,
 }
 
@@ -84,35 +81,34 @@ impl InFlight {
         self.lock().running.is_empty()
     }
 
-    /// Resolves when code has begun to run.
     pub(super) async fn begun(&self) {
         self.begun.notified().await;
     }
 
-    /// The store has changed, which running code may wait for.
+    /// Reports a change of the store, which running code may wait for.
     pub(super) fn note_change(&self) {
         self.news.notify_one();
     }
 
-    /// Runs an attempt on the virtual clock. While real code runs the driver does not poll it, so it has to be told when
-    /// the attempt can go on: real code may wait for it.
-    pub(super) fn tell_wakes<T>(
+    /// Runs an attempt on the virtual clock. The driver does not poll it while real code runs, so its wakes
+    /// are reported as news: real code may wait for this attempt.
+    pub(super) fn notify_wakes<T>(
         in_flight: Arc<InFlight>,
         attempt: impl Future<Output = T>,
     ) -> impl Future<Output = T> {
         let mut attempt = Box::pin(attempt);
         poll_fn(move |context| {
-            let waker = TellingWaker { waker: context.waker().clone(), in_flight: Arc::clone(&in_flight) };
+            let waker = NotifyingWaker { waker: context.waker().clone(), in_flight: Arc::clone(&in_flight) };
             attempt.as_mut().poll(&mut Context::from_waker(&Waker::from(Arc::new(waker))))
         })
     }
 
-    /// The attempt that has run for longest.
+    /// The attempt that has been running longest.
     fn longest(&self) -> Option<RealAttempt> {
         self.lock().running.values().max_by_key(|attempt| attempt.spent).cloned()
     }
 
-    /// The attempt that is being polled, else the one that has run for longest.
+    /// The attempt that is being polled, else the one that has been running longest.
     fn blocking(&self) -> Option<RealAttempt> {
         let polled = self.polled.load(Ordering::Relaxed);
         let polled = self.lock().running.get(&polled).cloned();
@@ -124,13 +120,13 @@ impl InFlight {
     }
 }
 
-/// Wakes a task, and tells the driver.
-struct TellingWaker {
+/// Wakes a task and notifies the driver.
+struct NotifyingWaker {
     waker: Waker,
     in_flight: Arc<InFlight>,
 }
 
-impl Wake for TellingWaker {
+impl Wake for NotifyingWaker {
     fn wake(self: Arc<Self>) {
         self.wake_by_ref();
     }
@@ -144,7 +140,7 @@ impl Wake for TellingWaker {
 impl RealTime {
     pub(super) fn new(in_flight: Arc<InFlight>) -> RealTime {
         let tokio = tokio::runtime::Builder::new_current_thread().enable_all().build();
-        let tokio = tokio.expect("the system has a thread and a selector left");
+        let tokio = tokio.expect("the system can provide a thread and an I/O selector");
         let handle = tokio.handle().clone();
         let (commands, received) = channel();
         let (stops, stopped) = channel();
@@ -153,7 +149,6 @@ impl RealTime {
         RealTime { handle, commands, stopped, in_flight, is_blocked: false }
     }
 
-    /// A handler whose code runs on this runtime.
     pub(super) fn wrap(
         &self,
         handler: Arc<dyn ActivityHandler>,
@@ -173,11 +168,11 @@ impl RealTime {
         })
     }
 
-    /// Lets code run until some of it ends, or something else can go on.
+    /// Runs code until some of it ends, or something else can make progress.
     ///
     /// # Errors
     ///
-    /// The attempt that has run for longer than the limit.
+    /// The attempt that has been running for longer than the limit.
     pub(super) fn run(&mut self, limit: Duration) -> Result<(), RealAttempt> {
         let Some(longest) = self.in_flight.longest() else { return Ok(()) };
         let left = limit.saturating_sub(longest.spent);
@@ -187,7 +182,7 @@ impl RealTime {
         self.command(Command::UntilNews(left), left)
     }
 
-    /// Lets code, and tasks that it has spawned, go as far as they come without waiting.
+    /// Runs code, and tasks that it has spawned, as far as they get without waiting.
     ///
     /// # Errors
     ///
@@ -197,13 +192,14 @@ impl RealTime {
     }
 
     fn command(&mut self, command: Command, limit: Duration) -> Result<(), RealAttempt> {
-        // A task that an ended activity has left behind may block the thread as well; then there is nobody to name.
+        // A task that an ended activity has spawned may block the thread as well; then there is no attempt to
+        // name.
         let blocking = || self.in_flight.blocking().map_or(Ok(()), Err);
         if self.is_blocked {
             return blocking();
         }
         let began = Instant::now();
-        self.commands.send(command).expect("the thread serves as long as this end exists");
+        self.commands.send(command).expect("the thread runs as long as the sender exists");
         let is_stopped = self.stopped.recv_timeout(limit.saturating_add(STOP_GRACE)).is_ok();
         let spent = began.elapsed();
         self.in_flight.lock().running.values_mut().for_each(|attempt| attempt.spent += spent);
@@ -216,13 +212,13 @@ impl RealTime {
     }
 }
 
-/// Runs the runtime as it is told, until nobody tells it any more.
+/// Executes commands until the sender is dropped.
 fn serve(tokio: Runtime, commands: &Receiver<Command>, stops: &Sender<()>, in_flight: &InFlight) {
     for command in commands {
         tokio.block_on(async {
             match command {
                 Command::UntilNews(limit) => {
-                    // News of before must not keep code from running.
+                    // Earlier news must not keep code from running.
                     tokio::task::yield_now().await;
                     tokio::select! {
                         biased;
@@ -244,7 +240,8 @@ fn serve(tokio: Runtime, commands: &Receiver<Command>, stops: &Sender<()>, in_fl
     tokio.shutdown_background();
 }
 
-/// An activity whose code runs in real time. What surrounds the code, its timeouts among it, stays on the virtual clock.
+/// An activity whose code runs in real time. The parts around the code, such as timeouts, use the virtual
+/// clock.
 struct RealCode {
     handler: Arc<dyn ActivityHandler>,
     attempt: RealAttempt,
@@ -269,7 +266,7 @@ impl ActivityHandler for RealCode {
                 Ok(result) => result,
                 Err(error) => match error.try_into_panic() {
                     Ok(panic) => resume_unwind(panic),
-                    // The runtime ends with the test, and nobody polls this any more.
+                    // The runtime ends with the test, and this future is not polled again.
                     Err(_) => std::future::pending().await,
                 },
             }
@@ -277,7 +274,7 @@ impl ActivityHandler for RealCode {
     }
 }
 
-/// Counts an attempt for as long as its code exists.
+/// Counts an attempt while its code exists.
 struct Entry {
     number: u64,
     in_flight: Arc<InFlight>,
@@ -304,7 +301,7 @@ impl Drop for Entry {
     }
 }
 
-/// Code that ends when nobody waits for it any more.
+/// Code that is aborted when its waiter is dropped.
 struct Running(JoinHandle<Result<Payload, Payload>>);
 
 impl Drop for Running {

@@ -1,4 +1,4 @@
-//! Playing the script of a test.
+//! Executes the script of a test.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,19 +10,19 @@ use super::super::script::{Action, SentRequest, When};
 use super::{BEGIN_MS, Driver};
 
 impl Driver {
-    /// Does the first thing of the script that is to be done now. Returns whether there was one.
+    /// Executes the first due action of the script. Returns whether there was one.
     pub(super) fn play_script(&mut self) -> bool {
         let elapsed_ms = self.now_ms() - BEGIN_MS;
         let due = self.config.script.iter().enumerate().filter(|(_, scripted)| !scripted.is_done);
         let due = due.map(|(number, scripted)| (number, scripted.clone())).collect::<Vec<_>>();
         for (number, scripted) in due {
             let Some(id) = scripted.instance.clone().or_else(|| self.latest.clone()) else { continue };
-            if let Action::Say { activity, said } = &scripted.action {
+            if let Action::TokenCall { activity, said } = &scripted.action {
                 let Some(call) = self.waiting_attempt(&id, activity, said) else { continue };
-                let reply = self.say(&id, &call);
+                let reply = self.call_with_token(&id, &call);
                 assert!(
                     matches!(reply, CallReply::Answered(_)),
-                    "{:?} of the script cannot be said to {id:?}: {reply:?}",
+                    "the scripted {:?} failed at {id:?}: {reply:?}",
                     scripted.action
                 );
                 self.config.script[number].is_done = true;
@@ -38,7 +38,7 @@ impl Driver {
             }
             if matches!(scripted.action, Action::Update { .. }) {
                 match &scripted.sent {
-                    // Its handler may take its time.
+                    // Its handler may still be running.
                     Some(sent) if self.node.answer(sent.request).is_some() => {
                         self.config.script[number].is_done = true;
                     }
@@ -53,11 +53,11 @@ impl Driver {
                 }
                 continue;
             }
-            // What is raised at an instance that has ended is of no use to anybody.
+            // An event for an instance that has ended is dropped.
             let answer = self.request(&id, || request.clone());
             assert!(
                 matches!(answer, Response::Accepted | Response::EndedBefore | Response::TooLate),
-                "{:?} of the script cannot be done to {id:?}: {answer:?}",
+                "the scripted {:?} failed at {id:?}: {answer:?}",
                 scripted.action
             );
             self.config.script[number].is_done = true;
@@ -80,8 +80,8 @@ impl Driver {
         self.row(id).filter(is_open).is_some_and(|row| self.unmet_waits(&row).contains(event))
     }
 
-    /// The events that an instance waits for. Waits are met in order, so there is one as long as there are more of them
-    /// than events of that name.
+    /// The events that an instance waits for. Waits are satisfied in order, so a wait is open as long as
+    /// there are more waits than events of a name.
     pub(super) fn unmet_waits(&self, row: &InstanceRow) -> BTreeSet<String> {
         let mut unmet: BTreeMap<String, i64> = BTreeMap::new();
         for (_, decision) in self.ledger(row).open() {

@@ -1,4 +1,4 @@
-//! Starting an instance as a client does, by the virtual clock.
+//! Starts instances as a client does, on the virtual clock.
 
 use perennial::{ClientError, OnExisting, StartOptions};
 use perennial_core::shard::{Request, Response, Start, StartRequest};
@@ -8,7 +8,7 @@ use perennial_core::{InstanceKey, Job, Payload};
 use super::{BEGIN_MS, Driver};
 
 impl Driver {
-    /// Starts an instance. Keys and seeds are the same in every run of a test, whatever goes wrong in it.
+    /// Starts an instance. Keys and seeds are the same in every run of a test, with or without faults.
     pub(in super::super) fn start(
         &mut self,
         name: &str,
@@ -40,7 +40,7 @@ impl Driver {
         Ok(())
     }
 
-    /// Starts an instance, unless the id exists: then it returns where that one stands.
+    /// Starts an instance, unless the id exists: then returns the status of the existing one.
     fn start_once(&mut self, id: &str, start: Start) -> Option<Status> {
         let key = InstanceKey::new(BEGIN_MS, u128::from(self.starts));
         if start.not_before_ms.is_some() {
@@ -59,17 +59,17 @@ impl Driver {
         });
         match answer {
             Response::Started(_) => None,
-            // It is the one whose start was written before the process died.
+            // It is the instance whose start was written before the crash.
             Response::AlreadyExists(_) if self.crashes > crashes => None,
             Response::AlreadyExists(status) => Some(status),
             other => panic!("{id:?} cannot be started: {other:?}"),
         }
     }
 
-    /// Deletes the instance that has an id, with its children; terminates those first that run, if it is to.
+    /// Deletes the instance with an id, and its children. With `force`, terminates running ones first.
     fn make_way(&mut self, id: &str, force: bool) -> Result<(), ClientError> {
         loop {
-            let tokio = self.tokio.as_ref().expect("it is taken by dropping alone");
+            let tokio = self.tokio.as_ref().expect("only `drop` takes it");
             match tokio.block_on(self.client.delete(id, false)) {
                 Ok(_) => return Ok(()),
                 Err(ClientError::NotEnded { id, .. }) if force => {

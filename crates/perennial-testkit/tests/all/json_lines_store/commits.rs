@@ -1,4 +1,4 @@
-//! Commits, messages, and what follows from them. A member is checked first and then written as a whole.
+//! Commits and messages. A member is checked first and then written as a whole.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -39,7 +39,7 @@ impl Tables {
         let has_ended = self.instances[&member.key].status.is_final();
         let is_news = member.insert.is_some() || member.change.status.is_some();
         if member.change.published.is_some() || (has_ended && is_news) {
-            self.told.endings.insert(member.shard);
+            self.hints.endings.insert(member.shard);
         }
         for number in &member.consumed {
             self.write(Change::MessageGone(*number));
@@ -55,14 +55,14 @@ impl Tables {
                 let (number, deadline_ms, shard) = (request.number, request.deadline_ms, request.shard);
                 self.write(Change::RequestGone(number));
                 self.write(Change::Reply(Reply { number, deadline_ms, body: Arc::clone(&reply.body) }));
-                self.told.replies.insert(shard);
+                self.hints.replies.insert(shard);
             }
         }
         let sent = member.send.iter().map(|message| self.send_out(session, member, message, now_ms));
         CommitOutcome::Durable { sent: sent.collect() }
     }
 
-    /// Whether the same turn is stored already, or how the member contradicts what is stored.
+    /// Whether the same turn is already stored, or the conflict with the stored state.
     fn contradiction(&self, member: &Commit) -> Result<bool, Conflict> {
         if let Some(turn) = &member.turn {
             let stored = |number| self.turns.get(&(member.key, turn.execution, number));
@@ -109,20 +109,20 @@ impl Tables {
         now_ms: u64,
     ) -> Option<InboxNumber> {
         let takes_messages = |row: &&InstanceRow| !row.status.is_final();
-        let mut told = None;
+        let mut hints = None;
         let (row, dedupe, urgent, body) = match message {
             Outgoing::ToKey { to, dedupe, urgent, body, .. } => {
                 (self.instances.get(to).filter(takes_messages)?.clone(), dedupe.clone(), *urgent, body)
             }
             Outgoing::ToId { id, dedupe, urgent, body, report } => {
                 let found = self.find(id).cloned();
-                told = report.as_ref().map(|report| match &found {
+                hints = report.as_ref().map(|report| match &found {
                     Some(row) if row.status.is_final() => &report.ended,
                     Some(_) => &report.delivered,
                     None => &report.not_found,
                 });
                 let Some(row) = found.filter(|row| !row.status.is_final()) else {
-                    self.tell_sender(session, sender, told, now_ms);
+                    self.notify_sender(session, sender, hints, now_ms);
                     return None;
                 };
                 (row, dedupe.clone(), *urgent, body)
@@ -141,7 +141,7 @@ impl Tables {
                     }
                     None => {
                         self.write(Change::Instance(InstanceRow::clone(row)));
-                        told = started.as_ref();
+                        hints = started.as_ref();
                         (InstanceRow::clone(row), None, false, body)
                     }
                 }
@@ -149,22 +149,22 @@ impl Tables {
         };
         let is_start = matches!(message, Outgoing::Start { .. }) && row.key != sender.key;
         let appended = self.append(&row, dedupe, urgent, is_start, body, now_ms);
-        self.tell_sender(session, sender, told, now_ms);
+        self.notify_sender(session, sender, hints, now_ms);
         let number = appended.ok()?;
-        // The committer learns from the outcome what it sent to its own shards.
+        // The committer learns from the outcome which messages it sent to its own shards.
         if self.owner(row.shard) != Some(session) {
-            self.told.inbox.insert(row.shard);
+            self.hints.inbox.insert(row.shard);
         }
         Some(number)
     }
 
-    /// Sends the instance of a member something about what it sent, if it has not ended.
-    fn tell_sender(&mut self, session: SessionId, sender: &Commit, body: Option<&Arc<[u8]>>, now_ms: u64) {
+    /// Sends the instance of a member the outcome of one of its messages, if it has not ended.
+    fn notify_sender(&mut self, session: SessionId, sender: &Commit, body: Option<&Arc<[u8]>>, now_ms: u64) {
         let row = self.instances.get(&sender.key).filter(|row| !row.status.is_final()).cloned();
         let Some((row, body)) = row.zip(body) else { return };
         let is_sent = self.append(&row, None, false, false, body, now_ms).is_ok();
         if is_sent && self.owner(row.shard) != Some(session) {
-            self.told.inbox.insert(row.shard);
+            self.hints.inbox.insert(row.shard);
         }
     }
 
@@ -192,20 +192,21 @@ impl Tables {
                 (row.clone(), dedupe, urgent, false, body)
             }
         };
-        self.told.inbox.insert(row.shard);
+        self.hints.inbox.insert(row.shard);
         match self.append(&row, dedupe, urgent, is_start, &body, now_ms) {
             Ok(number) => SendOutcome::Sent(number),
             Err(number) => SendOutcome::Duplicate(number),
         }
     }
 
-    /// The message with a key against duplicates that waits.
+    /// The waiting message with an idempotency key.
     fn waiting(&self, key: InstanceKey, dedupe: &Option<String>) -> Option<InboxNumber> {
         let is_same = |message: &&Message| dedupe.is_some() && message.dedupe == *dedupe;
         self.messages_of(key).find(is_same).map(|message| message.number)
     }
 
-    /// Appends a message. If one with its key waits, gives the number of that one, which is urgent if this one is.
+    /// Appends a message. If one with its key waits, returns the number of that one, which becomes urgent if
+    /// this one is.
     fn append(
         &mut self,
         to: &InstanceRow,
@@ -218,7 +219,7 @@ impl Tables {
         if let Some(number) = self.waiting(to.key, &dedupe) {
             if urgent {
                 self.set_urgent(number, true);
-                self.told.inbox.insert(to.shard);
+                self.hints.inbox.insert(to.shard);
             }
             return Err(number);
         }
@@ -246,12 +247,12 @@ impl Tables {
         match change {
             TaskChange::Put(row) => {
                 if row.state == TaskState::Queued {
-                    self.told.tasks.insert(row.shard);
+                    self.hints.tasks.insert(row.shard);
                 }
                 self.write(Change::Task(TaskRow::clone(row)));
             }
             TaskChange::Cancel(id) => match self.tasks.get(id).cloned() {
-                // Its holder is yet to hear of it.
+                // Its holder has yet to notice.
                 Some(row @ TaskRow { state: TaskState::Leased { holder, .. }, due_ms: Some(_), .. }) => {
                     let state = TaskState::Leased { holder, cancelled: true };
                     self.write(Change::Task(TaskRow { state, ..row }));
@@ -261,16 +262,16 @@ impl Tables {
         }
     }
 
-    /// Appends what came of an attempt, if the instance still takes messages.
+    /// Appends the result of an attempt, if the instance still accepts messages.
     pub(super) fn append_result(&mut self, key: InstanceKey, body: &Arc<[u8]>, now_ms: u64) {
         if let Some(row) = self.instances.get(&key).filter(|row| !row.status.is_final()).cloned() {
-            self.told.inbox.insert(row.shard);
+            self.hints.inbox.insert(row.shard);
             // Without a key it cannot be a duplicate.
             let _ = self.append(&row, None, false, false, body, now_ms);
         }
     }
 
-    /// Deletes an instance and everything that is its own at once. A store for large instances would take its time.
+    /// Deletes an instance and all its rows at once. A store for large instances would delete them in steps.
     pub(super) fn delete(&mut self, key: InstanceKey) -> DeleteOutcome {
         match self.instances.get(&key) {
             None => return DeleteOutcome::Gone,
@@ -290,7 +291,7 @@ impl Tables {
         DeleteOutcome::Deleted
     }
 
-    /// Deletes an instance that has ended, and its children that have.
+    /// Deletes an ended instance and its ended children.
     fn delete_family(&mut self, key: InstanceKey) {
         let mut parents = VecDeque::from([key]);
         if self.delete(key) != DeleteOutcome::Deleted {
@@ -320,7 +321,7 @@ impl Tables {
         swept
     }
 
-    /// Forgets when executions were continued of which no turns are left.
+    /// Drops the times of continued executions without turns.
     fn forget_continued(&mut self, is_over: impl Fn(InstanceKey, u64, u64) -> bool) {
         let over =
             self.continued.iter().filter(|((key, execution), at_ms)| is_over(*key, *execution, **at_ms));
@@ -329,7 +330,7 @@ impl Tables {
         over.into_iter().for_each(|gone| self.write(gone));
     }
 
-    /// Where pruning stops: the current execution is never touched.
+    /// The execution at which pruning stops: the current one is never deleted.
     fn pruned_before(&self, key: InstanceKey, execution: u64) -> u64 {
         self.instances.get(&key).map_or(0, |row| row.execution.min(execution))
     }
@@ -342,7 +343,7 @@ impl Tables {
         let before_ms = keep_executions_ms.and_then(|keep_ms| now_ms.checked_sub(keep_ms));
         let is_old = |at_ms: u64| before_ms.is_some_and(|before_ms| at_ms <= before_ms);
         let continued = self.continued.iter().filter(|(_, at_ms)| is_old(**at_ms));
-        // Turns before an execution are turns before the next one, too.
+        // Turns before an execution are also before the next one.
         let mut before: BTreeMap<InstanceKey, u64> = BTreeMap::new();
         for ((key, execution), _) in continued {
             before.insert(*key, self.pruned_before(*key, *execution));

@@ -1,7 +1,7 @@
-//! How rows look in the file. Rows of the contract have no encoding of their own: a store chooses one.
+//! The encoding of rows in the file. The rows of the contract have no encoding: a store chooses one.
 //!
-//! Bodies are written in hexadecimal digits, and JSON of users as text within JSON: a line must not contain a newline
-//! that a user wrote, and what they wrote must come back as it was.
+//! Bodies are written in hexadecimal digits, and JSON of users as text within JSON: a line must not contain a
+//! newline of a user, and their text must be read unchanged.
 
 use std::sync::Arc;
 
@@ -102,7 +102,7 @@ pub(super) struct RequestFormat {
     body: Arc<[u8]>,
 }
 
-/// Defines how a type is written as another one that serde knows.
+/// Serializes a type as another one that serde supports.
 macro_rules! written_as {
     ($module:ident, $type:ty, $written:ty, $write:expr, $read:expr) => {
         pub(super) mod $module {

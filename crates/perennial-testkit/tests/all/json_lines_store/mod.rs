@@ -1,8 +1,8 @@
-//! A store that somebody else might have written: all rows in memory, and every change in a file of JSON lines.
+//! An example of a store outside this project: all rows in memory, and every change in a file of JSON Lines.
 //!
-//! It uses nothing but [`perennial_core::store`]. Each call that changes something is one line, synced before the call is
-//! answered; a line is written as a whole or, if the process dies over it, not at all. Opening reads the file from its
-//! beginning. It is meant to be read, not to be fast: the file only grows.
+//! It uses only [`perennial_core::store`]. Each call that changes something is one line, synced before the
+//! call is answered; a line is written completely or, if the process crashes meanwhile, not at all. Opening
+//! reads the whole file. It is written to be read, not to be fast: the file only grows.
 
 mod commits;
 mod format;
@@ -26,7 +26,7 @@ use perennial_core::{InstanceKey, ShardId};
 
 use tables::{Change, Message, Tables};
 
-/// A store in a file of JSON lines.
+/// A store in a file of JSON Lines.
 pub(crate) struct JsonLinesStore {
     clock: Box<dyn Fn() -> u64 + Send + Sync>,
     state: Mutex<State>,
@@ -35,19 +35,19 @@ pub(crate) struct JsonLinesStore {
 
 struct State {
     tables: Tables,
-    /// Nothing once the store was closed.
+    /// `None` once the store is closed.
     file: Option<File>,
 }
 
 impl JsonLinesStore {
-    /// Opens a file, or makes it.
+    /// Opens or creates a file.
     pub(crate) fn open(
         path: &Path,
         clock: impl Fn() -> u64 + Send + Sync + 'static,
     ) -> io::Result<JsonLinesStore> {
         let file = OpenOptions::new().read(true).append(true).create(true).open(path)?;
         let text = io::read_to_string(&file)?;
-        // A line without an end is one that nobody was told of.
+        // A line without an end was never acknowledged.
         let whole = text.rfind('\n').map_or(0, |end| end + 1);
         file.set_len(whole as u64)?;
         let mut tables = Tables::default();
@@ -59,13 +59,13 @@ impl JsonLinesStore {
         Ok(JsonLinesStore { clock: Box::new(clock), state, watchers: Mutex::default() })
     }
 
-    /// Makes a call: its changes are on disk before it is answered, and watchers are told after.
+    /// Makes a call: its changes are on disk before it is answered, and watchers are notified afterwards.
     fn call<T>(&self, reply: Reply<T>, f: impl FnOnce(&mut Tables, u64) -> Result<T, StoreError>) {
-        let (answer, told) = self.lock().call((self.clock)(), f);
+        let (answer, hints) = self.lock().call((self.clock)(), f);
         reply(answer);
-        if !told.is_empty() {
+        if !hints.is_empty() {
             let watchers = self.lock_watchers().clone();
-            watchers.iter().for_each(|watcher| watcher(&told));
+            watchers.iter().for_each(|watcher| watcher(&hints));
         }
     }
 
@@ -86,15 +86,15 @@ impl State {
     ) -> (Result<T, StoreError>, Changes) {
         let Some(file) = &mut self.file else { return (Err(StoreError::Closed), Changes::default()) };
         let answer = f(&mut self.tables, now_ms);
-        let (line, told) = (std::mem::take(&mut self.tables.line), std::mem::take(&mut self.tables.told));
+        let (line, hints) = (std::mem::take(&mut self.tables.line), std::mem::take(&mut self.tables.hints));
         if !line.is_empty()
             && let Err(error) = append(file, &line)
         {
-            // What is in memory may not be on disk: nothing can be promised any more.
+            // The state in memory may not be on disk, so no further call can be answered.
             self.file = None;
             return (Err(StoreError::Failed(error.to_string())), Changes::default());
         }
-        (answer, told)
+        (answer, hints)
     }
 }
 
@@ -323,7 +323,7 @@ impl Store for JsonLinesStore {
                 return Ok(RequestOutcome::NoInstance);
             };
             let (number, deadline_ms) = (tables.last_request + 1, now_ms.saturating_add(patience_ms));
-            tables.told.requests.insert(shard);
+            tables.hints.requests.insert(shard);
             tables.write(Change::Request(RequestRow { number, key, shard, deadline_ms, after, body }));
             Ok(RequestOutcome::Written(number))
         });
@@ -423,7 +423,7 @@ impl Store for JsonLinesStore {
     }
 
     fn check_rows(&self, after: Option<RowPlace>, _: usize, reply: Reply<CheckedRows>) {
-        // All in one page: a line that is damaged cannot be opened at all, and everything is in memory.
+        // One page is enough: a file with a damaged line cannot be opened, and everything is in memory.
         self.call(reply, |tables, _| {
             Ok(match after {
                 Some(_) => CheckedRows::default(),

@@ -1,4 +1,4 @@
-//! Sessions and shards. A session ends by deletion, and only then are its shards given away.
+//! Sessions and shards. A session ends by deletion, and only then are its shards free.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use perennial_core::store::{
 
 use super::tables::{Change, Session, Shard, Tables};
 
-/// Why a session loses a shard.
+/// The reason why a session loses a shard.
 #[derive(Clone, Copy)]
 enum Loss {
     Released,
@@ -19,7 +19,7 @@ enum Loss {
 
 impl Tables {
     pub(super) fn open_session(&mut self, new: NewSession, now_ms: u64) -> Result<Lease, StoreError> {
-        // A caller that lost the answer opens again, which renews.
+        // A caller that lost the answer opens the session again, which renews it.
         if self.sessions.contains_key(&new.id) {
             return self.renew_session(new.id, now_ms);
         }
@@ -153,7 +153,7 @@ impl Tables {
         self.shards.values().filter(|row| row.owner == Some(id)).map(owned).collect()
     }
 
-    /// Inserts a session, perhaps in the place of another one. Maintenance and lanes exclude each other.
+    /// Inserts a session, which may replace another one. Maintenance and lanes exclude each other.
     fn insert_session(
         &mut self,
         new: NewSession,
@@ -181,12 +181,12 @@ impl Tables {
         Ok(lease)
     }
 
-    /// Whether a session is there and has not expired.
+    /// Whether a session exists and has not expired.
     pub(super) fn is_live(&self, id: SessionId, now_ms: u64) -> bool {
         self.sessions.get(&id).is_some_and(|session| session.expires_ms >= now_ms)
     }
 
-    /// Whether a session only visits: it leaves unclean ends, notes and gaps as they are.
+    /// Whether a session is for maintenance: it does not change unclean ends, notes and gaps.
     fn is_visitor(&self, id: SessionId) -> bool {
         self.sessions.get(&id).is_some_and(|session| session.role == SessionRole::Maintenance)
     }

@@ -1,4 +1,4 @@
-//! The rows, and the changes that a line of the file is made of.
+//! The rows, and the changes in a line of the file.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use super::format::{
     session,
 };
 
-/// A row was written, over an older one, or deleted.
+/// A row was written, replacing an older one, or deleted.
 #[derive(Serialize, Deserialize)]
 pub(super) enum Change {
     Instance(#[serde(with = "InstanceFormat")] InstanceRow),
@@ -40,14 +40,13 @@ pub(super) enum Change {
     Shard(Shard),
 }
 
-/// A message to an instance.
 #[derive(Clone, Serialize, Deserialize)]
 pub(super) struct Message {
     pub(super) number: InboxNumber,
     pub(super) key: InstanceKey,
     pub(super) shard: ShardId,
     pub(super) dedupe: Option<String>,
-    /// Only a load shows it.
+    /// Only a load returns it.
     pub(super) parked: bool,
     pub(super) urgent: bool,
     pub(super) arrived_ms: u64,
@@ -101,17 +100,16 @@ pub(super) struct Shard {
     #[serde(with = "maybe_hex")]
     pub(super) note: Option<Arc<[u8]>>,
     pub(super) gaps: Vec<Gap>,
-    /// Since when no lane has owned it.
+    /// The time since which no lane has owned it.
     pub(super) idle_since_ms: Option<u64>,
 }
 
-/// All rows.
 #[derive(Default)]
 pub(super) struct Tables {
     pub(super) instances: BTreeMap<InstanceKey, InstanceRow>,
     pub(super) ids: BTreeMap<String, InstanceKey>,
     pub(super) turns: BTreeMap<(InstanceKey, u64, u64), TurnRow>,
-    /// When executions began that were not the first.
+    /// The start times of executions after the first.
     pub(super) continued: BTreeMap<(InstanceKey, u64), u64>,
     pub(super) inbox: BTreeMap<InboxNumber, Message>,
     pub(super) tasks: BTreeMap<TaskId, TaskRow>,
@@ -120,23 +118,23 @@ pub(super) struct Tables {
     pub(super) settings: BTreeMap<String, Arc<[u8]>>,
     pub(super) sessions: BTreeMap<SessionId, Session>,
     pub(super) shards: BTreeMap<ShardId, Shard>,
-    /// The last numbers that were given, so that none is given twice.
+    /// The last assigned numbers, so that none is reused.
     pub(super) last_message: InboxNumber,
     pub(super) last_request: RequestNumber,
-    /// What the call that is under way has changed: the next line of the file.
+    /// The changes of the current call: the next line of the file.
     pub(super) line: Vec<Change>,
-    /// What watchers are to be told when the line is on disk.
-    pub(super) told: Changes,
+    /// The hints for watchers once the line is on disk.
+    pub(super) hints: Changes,
 }
 
 impl Tables {
-    /// Changes a row, and remembers to write that down.
+    /// Changes a row, and adds the change to the line.
     pub(super) fn write(&mut self, change: Change) {
         self.apply(&change);
         self.line.push(change);
     }
 
-    /// Changes a row. Reading the file is nothing but this, line by line.
+    /// Changes a row. Opening the file applies all its lines.
     pub(super) fn apply(&mut self, change: &Change) {
         match change {
             Change::Instance(row) => {

@@ -1,4 +1,4 @@
-//! Tasks, as the nodes that run them take, renew, finish and give them back.
+//! Tasks as nodes take, renew, finish and give them back.
 
 use std::sync::Arc;
 
@@ -28,7 +28,7 @@ impl Tables {
         taken
     }
 
-    /// Queues tasks again whose lease ran out. Cancelled ones are deleted.
+    /// Queues tasks with expired leases again. Cancelled ones are deleted.
     fn end_leases(&mut self, now_ms: u64) {
         let is_over = |row: &&TaskRow| {
             matches!(row.state, TaskState::Leased { .. }) && row.due_ms.is_some_and(|due| due <= now_ms)
@@ -39,7 +39,7 @@ impl Tables {
                 continue;
             }
             row.queue_after_lease(now_ms, |holder| self.is_live(holder, now_ms));
-            self.told.tasks.insert(row.shard);
+            self.hints.tasks.insert(row.shard);
             self.write(Change::Task(row));
         }
     }
@@ -48,7 +48,7 @@ impl Tables {
         if is_cancelled(&row) {
             return self.write(Change::TaskGone(row.id));
         }
-        self.told.tasks.insert(row.shard);
+        self.hints.tasks.insert(row.shard);
         row.queue_again(now_ms);
         self.write(Change::Task(row));
     }

@@ -1,20 +1,20 @@
-//! What is to go wrong in a run, and how far the run came.
+//! Faults of a run, and the commits and attempts it made.
 
 use std::fmt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Where a run was disturbed. Commits and attempts are counted from 1.
+/// A fault in a run. Commits and attempts are counted from 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum CrashPoint {
-    /// The process died just before a commit was written: all that led to it is lost and happens again.
+    /// The process crashed just before a commit was written: everything that led to it is lost and repeated.
     BeforeCommit(usize),
-    /// The process died just after a commit was written: nobody has heard of it.
+    /// The process crashed just after a commit was written, before anything reacted to it.
     AfterCommit(usize),
-    /// An attempt of an activity ran twice; what the first returned was lost.
+    /// An attempt of an activity ran twice; the result of the first run was lost.
     ActivityTwice(usize),
-    /// The process died while an attempt of an activity ran: after it had come to where it waits for something, or to
-    /// its end if it waits for nothing.
+    /// The process crashed while an attempt of an activity ran: at its first wait, or at its end if it does
+    /// not wait.
     DuringActivity(usize),
 }
 
@@ -29,9 +29,9 @@ impl fmt::Display for CrashPoint {
     }
 }
 
-/// The trouble of one run.
+/// The fault of one run, and the steps that could have one.
 #[derive(Debug, Default)]
-pub(super) struct Trouble {
+pub(super) struct Faults {
     point: Option<CrashPoint>,
     seen: Mutex<Seen>,
 }
@@ -42,12 +42,12 @@ struct Seen {
     activities: Vec<String>,
 }
 
-impl Trouble {
-    pub(super) fn at(point: CrashPoint) -> Trouble {
-        Trouble { point: Some(point), seen: Mutex::default() }
+impl Faults {
+    pub(super) fn at(point: CrashPoint) -> Faults {
+        Faults { point: Some(point), seen: Mutex::default() }
     }
 
-    /// A commit is about to be written. Returns where the process dies with it, if it does.
+    /// Records a commit that is about to be written. Returns the fault to inject there, if any.
     pub(super) fn note_commit(&self, words: String) -> Option<CrashPoint> {
         let mut seen = self.lock();
         seen.commits.push(words);
@@ -57,7 +57,7 @@ impl Trouble {
         })
     }
 
-    /// An attempt is about to run. Returns what is to go wrong with it, if anything is.
+    /// Records an attempt that is about to run. Returns the fault to inject there, if any.
     pub(super) fn note_activity(&self, words: String) -> Option<CrashPoint> {
         let mut seen = self.lock();
         seen.activities.push(words);
@@ -67,12 +67,11 @@ impl Trouble {
         })
     }
 
-    /// What each commit held.
+    /// The contents of the commits.
     pub(super) fn commits(&self) -> Vec<String> {
         self.lock().commits.clone()
     }
 
-    /// What each attempt was.
     pub(super) fn activities(&self) -> Vec<String> {
         self.lock().activities.clone()
     }

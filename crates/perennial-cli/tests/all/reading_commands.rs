@@ -1,4 +1,4 @@
-//! P8: what the looking commands show, on a prepared file.
+//! P8: the output of reading commands on a prepared file.
 
 use crate::support::{Shop, settings};
 use perennial::prelude::*;
@@ -48,8 +48,8 @@ async fn s16_list_searches_attributes_by_prefix_and_range() {
         assert_eq!(shop.run(&start).await.code, 0);
     }
     let ids = async |arguments: &[&str]| -> Vec<String> {
-        let said = shop.masked(&[&["list", "--json"], arguments].concat()).await;
-        let rows = said.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+        let result = shop.masked(&[&["list", "--json"], arguments].concat()).await;
+        let rows = result.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
         rows.map(|row| row["id"].as_str().unwrap().to_owned()).collect()
     };
     assert_eq!(ids(&["--where", "city^=Os"]).await, ["searched-0", "searched-1"]);
@@ -74,8 +74,8 @@ async fn s16_list_searches_attributes_by_prefix_and_range() {
 async fn p8_list_pages_by_key_and_filters_for_programs() {
     let shop = Shop::stocked().await;
     let ids = async |arguments: &[&str]| -> (Vec<String>, String) {
-        let said = shop.masked(&[&["list", "--json"], arguments].concat()).await;
-        let rows: Vec<Value> = said.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        let result = shop.masked(&[&["list", "--json"], arguments].concat()).await;
+        let rows: Vec<Value> = result.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
         let key = rows.last().map_or(String::new(), |row| row["key"].as_str().unwrap().to_owned());
         (rows.iter().map(|row| row["id"].as_str().unwrap().to_owned()).collect(), key)
     };
@@ -96,7 +96,7 @@ async fn p8_list_pages_by_key_and_filters_for_programs() {
 }
 
 #[tokio::test]
-async fn p8_show_tells_all_about_one_instance() {
+async fn p8_show_prints_one_instance() {
     let shop = Shop::stocked().await;
     shown!(shop, ["show", "order-1"], @r#"
         id  order-1
@@ -150,7 +150,7 @@ async fn p8_show_tells_all_about_one_instance() {
 }
 
 #[tokio::test]
-async fn h39_show_tells_the_trace_context_that_an_instance_was_started_with() {
+async fn h39_show_prints_the_trace_context_of_the_start() {
     let mut shop = Shop::open().await;
     let parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
     let traced = shop.client().with_trace_context(parent, Some("vendor=1")).unwrap();
@@ -186,7 +186,7 @@ async fn p8_history_is_a_table_a_timeline_or_json() {
         order-1  checkout 1.2.0  completed, 3 turns in [span]
           0  [span]
           4  activity charge  [bar]  [span]  2 attempts
-          6  wait approved  [bar]  [span]  the event was there
+          6  wait approved  [bar]  [span]  the event had already arrived
           7  child parcel  [bar]  [span]
         ")
     });
@@ -209,10 +209,10 @@ async fn p8_tree_shows_children_below_their_parents() {
 }
 
 #[tokio::test]
-async fn p8_an_export_holds_histories_that_can_be_read_back() {
+async fn p8_an_export_contains_histories_that_can_be_replayed() {
     let shop = Shop::stocked().await;
     let lines = shop.masked(&["export"]).await;
-    assert_eq!(lines.lines().count(), 4, "the broken one has no execution that is recorded: {lines}");
+    assert_eq!(lines.lines().count(), 4, "the broken instance has no history: {lines}");
     for line in lines.lines() {
         let exported: perennial::client::ExportedInstance = serde_json::from_str(line).unwrap();
         for execution in exported.executions {
@@ -220,13 +220,13 @@ async fn p8_an_export_holds_histories_that_can_be_read_back() {
         }
     }
     let file = tempfile::NamedTempFile::new().unwrap();
-    let said = shop.run(&["export", "order-1", "--output", file.path().to_str().unwrap()]).await;
-    assert_eq!((said.code, &*said.stdout), (0, ""));
+    let result = shop.run(&["export", "order-1", "--output", file.path().to_str().unwrap()]).await;
+    assert_eq!((result.code, &*result.stdout), (0, ""));
     assert_eq!(std::fs::read_to_string(file.path()).unwrap().lines().count(), 1);
 }
 
 #[tokio::test]
-async fn p8_top_counts_once_when_asked() {
+async fn p8_top_prints_counts_once_on_request() {
     let shop = Shop::stocked().await;
     shown!(shop, ["top", "--once"], @r"
         pending  1
@@ -238,7 +238,7 @@ async fn p8_top_counts_once_when_asked() {
         blocked  1
         inbox  1
         tasks  0 queued, 0 running, 0 waiting
-        questions  0
+        requests  0
         lag  [span]
         ");
     let counts: Value = serde_json::from_str(&shop.masked(&["top", "--once", "--json"]).await).unwrap();
@@ -246,11 +246,11 @@ async fn p8_top_counts_once_when_asked() {
 }
 
 #[tokio::test]
-async fn p8_an_instance_that_waits_says_for_what_and_until_when() {
+async fn p8_show_prints_what_an_instance_waits_for_and_until_when() {
     let shop = Shop::open().await;
     let client = shop.client();
     client.start("checkout", "order-7", Payload::from_json("700").unwrap()).await.unwrap();
-    // A charge that fails once, and then the wait with its limit.
+    // A charge that fails once, and then the wait with its timeout.
     while client.history("order-7").await.unwrap().flatten().count() < 6 {
         tokio::task::yield_now().await;
     }
@@ -267,7 +267,7 @@ async fn p8_an_instance_that_waits_says_for_what_and_until_when() {
     client.wait("order-7").await.unwrap();
     assert!(
         !shop.masked(&["show", "order-7"]).await.contains("waits for"),
-        "what has ended waits for nothing"
+        "an ended instance waits for nothing"
     );
 }
 
@@ -277,13 +277,13 @@ async fn p8_an_export_that_fails_leaves_the_file_as_it_was() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("histories.jsonl");
     std::fs::write(&file, "kept").unwrap();
-    let said = shop.run(&["export", "order-1", "nobody", "--output", file.to_str().unwrap()]).await;
-    assert_eq!(said.code, 3, "{said:?}");
+    let result = shop.run(&["export", "order-1", "nobody", "--output", file.to_str().unwrap()]).await;
+    assert_eq!(result.code, 3, "{result:?}");
     assert_eq!(std::fs::read_to_string(&file).unwrap(), "kept");
-    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1, "nothing else is left behind");
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1, "there are no other files");
     let nowhere = folder.path().join("none/histories.jsonl");
-    let said = shop.run(&["export", "--output", nowhere.to_str().unwrap()]).await;
-    assert!(said.stderr.contains("histories.jsonl"), "the file is named: {said:?}");
+    let result = shop.run(&["export", "--output", nowhere.to_str().unwrap()]).await;
+    assert!(result.stderr.contains("histories.jsonl"), "the file is named: {result:?}");
     let both = shop.run(&["export", "order-1", "--blocked"]).await;
     assert_eq!((both.code, both.stderr.contains("not both")), (2, true), "{both:?}");
 }

@@ -1,25 +1,25 @@
-//! I16 and I17: who is blocked without cause, and who could go on and does not.
+//! I16 and I17: instances blocked without a cause, and instances that could continue and do not.
 
 use perennial_core::Ledger;
 use perennial_core::history::decode_history;
 
 use super::{Breach, ClientLog, Snapshot, StoredInstance};
 
-/// I16: where a test says whom it put in trouble, nobody else is blocked.
+/// I16: where a test records the instances it blocks, no other instance is blocked.
 pub(super) fn check_blocked(snapshot: &Snapshot, log: &ClientLog, found: &mut Vec<Breach>) {
-    let Some(troubled) = log.in_trouble() else { return };
+    let Some(blocked_on_purpose) = log.expected_blocked() else { return };
     for StoredInstance { row, .. } in &snapshot.instances {
-        if let Some(blocked) = row.blocked.as_ref().filter(|_| !troubled.contains(&row.id)) {
-            let what = format!("nobody put it in trouble, and it is blocked: {}", blocked.reason);
+        if let Some(blocked) = row.blocked.as_ref().filter(|_| !blocked_on_purpose.contains(&row.id)) {
+            let what = format!("it is blocked without a cause: {}", blocked.reason);
             found.push(Breach { invariant: "I16", instance: row.id.clone(), what });
         }
     }
 }
 
-/// Instances that are not blocked, have what they wait for, and have not taken it by `now_ms`: an unread message or a
-/// timer that is due. Of a node that had the time to do its work, this has to be empty, whoever else is in trouble.
+/// Instances that are not blocked and have not handled, by `now_ms`, an unread message or a due timer. For a
+/// node that had time to do its work, this must be empty, whichever other instances are blocked.
 ///
-/// Activities are not judged: a database does not tell whether one is running.
+/// Activities are not checked: a store does not show whether one is running.
 pub fn stalled(snapshot: &Snapshot, now_ms: u64) -> Vec<Breach> {
     let mut found = Vec::new();
     for StoredInstance { row, executions, inbox, .. } in &snapshot.instances {
@@ -42,7 +42,7 @@ pub fn stalled(snapshot: &Snapshot, now_ms: u64) -> Vec<Breach> {
         let due =
             read.as_ref().and_then(|ledger| ledger.timers().next()).filter(|(due_ms, _)| *due_ms <= now_ms);
         if let Some((due_ms, timer)) = due {
-            breach(format!("timer {timer} was due at {due_ms}, it is {now_ms}, and it has not fired"));
+            breach(format!("timer {timer} was due at {due_ms} and has not fired at {now_ms}"));
         }
     }
     found
