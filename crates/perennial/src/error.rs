@@ -73,7 +73,9 @@ pub enum StartError {
     },
     /// The store does not exist.
     #[error(
-        "{prefix}: there is no file {path:?}; check the path, or start a runtime on it first, which creates it", prefix = self.code().prefix())]
+        "{prefix}: there is no file {path:?}; check the path, or start a runtime on it first, which creates it",
+        prefix = self.code().prefix()
+    )]
     NoStore {
         /// The path of the file.
         path: String,
@@ -141,13 +143,18 @@ pub enum StartError {
 pub enum ClientError {
     /// No instance has this id.
     #[error(
-        "{prefix}: there is no instance {id:?}; check the id and the store, it may have been deleted", prefix = self.code().prefix())]
+        "{prefix}: there is no instance {id:?}; check the id and the store, it may have been deleted",
+        prefix = self.code().prefix()
+    )]
     NotFound {
         /// The id of the instance.
         id: String,
     },
     /// The id is taken.
-    #[error("{prefix}: instance {id:?} is {}; choose another id, or use the existing instance", .status.name(), prefix = self.code().prefix())]
+    #[error(
+        "{prefix}: instance {id:?} is {}; choose another id, or use the existing instance", .status.name(),
+        prefix = self.code().prefix()
+    )]
     AlreadyExists {
         /// The id of the instance.
         id: String,
@@ -156,7 +163,9 @@ pub enum ClientError {
     },
     /// The instance has ended.
     #[error(
-        "{prefix}: instance {id:?} has ended; the request had no effect. For more work, start another instance", prefix = self.code().prefix())]
+        "{prefix}: instance {id:?} has ended; the request had no effect. For more work, start another instance",
+        prefix = self.code().prefix()
+    )]
     Ended {
         /// The id of the instance.
         id: String,
@@ -202,7 +211,9 @@ pub enum ClientError {
     },
     /// The requested version is not valid semver.
     #[error(
-        "{prefix}: instance {id:?} cannot be of version {version:?}: {problem}; use semver, such as 1.0.0", prefix = self.code().prefix())]
+        "{prefix}: instance {id:?} cannot be of version {version:?}: {problem}; use semver, such as 1.0.0",
+        prefix = self.code().prefix()
+    )]
     BadVersion {
         /// The id of the instance.
         id: String,
@@ -234,7 +245,10 @@ pub enum ClientError {
         limit: usize,
     },
     /// The instance has too many unread events.
-    #[error("{prefix}: instance {id:?} has {unread} unread events; try again when it has read some", prefix = self.code().prefix())]
+    #[error(
+        "{prefix}: instance {id:?} has {unread} unread events; try again when it has read some",
+        prefix = self.code().prefix()
+    )]
     Full {
         /// The id of the instance.
         id: String,
@@ -267,7 +281,9 @@ pub enum ClientError {
     },
     /// The instance is paused together with its orchestration.
     #[error(
-        "{prefix}: instance {id:?} is paused together with its orchestration {name:?}; resume the orchestration", prefix = self.code().prefix())]
+        "{prefix}: instance {id:?} is paused together with its orchestration {name:?}; resume the orchestration",
+        prefix = self.code().prefix()
+    )]
     OrchestrationPaused {
         /// The id of the instance.
         id: String,
@@ -318,7 +334,10 @@ pub enum ClientError {
         reason: String,
     },
     /// The runtime is stopping or has stopped.
-    #[error("{prefix}: the runtime accepts no more requests: {reason}; start a runtime, and use its client", prefix = self.code().prefix())]
+    #[error(
+        "{prefix}: the runtime accepts no more requests: {reason}; start a runtime, and use its client",
+        prefix = self.code().prefix()
+    )]
     Stopped {
         /// The reason.
         reason: String,
@@ -333,8 +352,8 @@ pub enum ClientError {
     },
     /// A result, answer or published status is not of the type that the caller expects.
     #[error(
-        "{prefix}: the payload that instance {id:?} returned cannot be decoded as {expected}: {problem}; use the type that its code \
-         has, or `Payload`", prefix = self.code().prefix())]
+        "{prefix}: the payload that instance {id:?} returned cannot be decoded as {expected}: {problem}; use the type that \
+         its code has, or `Payload`", prefix = self.code().prefix())]
     Unreadable {
         /// The id of the instance.
         id: String,
@@ -371,7 +390,9 @@ pub enum ClientError {
     },
     /// The handler of an accepted update returned an error.
     #[error(
-        "{prefix}: instance {id:?} accepted the update, and its handler returned: {}", .error.to_text(), prefix = self.code().prefix())]
+        "{prefix}: instance {id:?} accepted the update, and its handler returned: {}", .error.to_text(),
+        prefix = self.code().prefix()
+    )]
     UpdateFailed {
         /// The id of the instance.
         id: String,
@@ -418,7 +439,9 @@ pub enum ClientError {
     /// The attempt that handed out the token has ended.
     #[error(
         "{prefix}: attempt {attempt} of activity {event} of instance {id:?} failed or timed out, and \
-         attempt {current} has replaced it; nothing was done. The new attempt hands out its own token", prefix = self.code().prefix())]
+         attempt {current} has replaced it; nothing was done. The new attempt hands out its own token",
+         prefix = self.code().prefix()
+     )]
     AttemptOver {
         /// The id of the instance.
         id: String,
@@ -461,7 +484,8 @@ fn skippable(id: &str, blocking: Option<Skippable>) -> String {
     match blocking {
         Some(what) => format!("instance {id:?} is blocked by {what}; skip that one"),
         None => format!(
-            "instance {id:?} is not blocked by anything that can be skipped; its status shows the cause, and `perennial doctor` the remedy"
+            "instance {id:?} is not blocked by anything that can be skipped; its status shows the cause, and \
+             `perennial doctor` the remedy"
         ),
     }
 }

@@ -25,13 +25,13 @@ const COLUMN: usize = 52;
 /// Its `Display` is one line; [`Nondeterminism::report`] is the full report.
 #[derive(Clone, Debug)]
 pub struct Nondeterminism {
-    /// The instance.
+    /// The id of the instance.
     pub instance: String,
     /// The orchestration and its pinned version.
     pub orchestration: String,
-    /// The execution.
+    /// The number of the execution, from 1.
     pub execution: u64,
-    /// The turn.
+    /// The number of the turn, from 1.
     pub turn: u64,
     /// The event at which code and history differ.
     pub event: EventId,

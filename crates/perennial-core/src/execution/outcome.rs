@@ -25,7 +25,7 @@ pub struct TurnTaken {
 /// A job that was not recorded.
 #[derive(Debug)]
 pub struct StaleJob {
-    /// The job.
+    /// The job that was dropped.
     pub job: Job,
     /// Why it was dropped.
     pub reason: StaleReason,

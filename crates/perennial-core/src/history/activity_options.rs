@@ -74,7 +74,7 @@ pub struct RetryPolicy {
 pub enum Backoff {
     /// The same pause each time.
     Fixed {
-        /// The pause.
+        /// How long to wait between two attempts.
         #[serde(rename = "pause_ms", with = "millis")]
         pause: Duration,
     },

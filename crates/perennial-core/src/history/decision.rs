@@ -149,7 +149,7 @@ pub enum Decision {
     SystemCall {
         /// Which call.
         op: String,
-        /// The value.
+        /// The value that the call returned, as JSON.
         value: Payload,
     },
     /// The code checked a patch and got `true`.

@@ -16,7 +16,7 @@ pub enum Ending {
     },
     /// The code returned an error.
     OrchestrationFailed {
-        /// The error.
+        /// The error that the code returned, as JSON.
         error: Payload,
     },
     /// The instance continues with its next execution.

@@ -44,7 +44,7 @@ pub enum HistoryError {
          with, and it is tried again",
         place(*.event), prefix = self.code().prefix())]
     Undecodable {
-        /// The turn.
+        /// The number of the turn, from 1.
         turn: u64,
         /// The event that carries the payload, if it is known.
         event: Option<EventId>,

@@ -85,7 +85,7 @@ pub enum Job {
     DeliveryReported {
         /// The event that sent it.
         source_event_id: EventId,
-        /// The outcome.
+        /// Whether it was delivered, or why not.
         outcome: Delivery,
     },
     /// An update was accepted by its validator.

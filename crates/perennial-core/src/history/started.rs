@@ -15,7 +15,7 @@ pub struct Started {
     pub name: String,
     /// The version that this execution is pinned to.
     pub version: String,
-    /// The input.
+    /// The input of the orchestration, as JSON.
     pub input: Payload,
     /// The parent that waits for the outcome, if this is a sub-orchestration.
     #[serde(default, skip_serializing_if = "Option::is_none")]

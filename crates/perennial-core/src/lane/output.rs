@@ -24,7 +24,7 @@ pub enum LaneOutput {
     /// Cancel a running activity of this lane. Another lane of the same process may run it, too, after it took the
     /// shard over.
     CancelActivity {
-        /// The instance.
+        /// The key of the instance.
         key: InstanceKey,
         /// The execution: the next one may have an activity with the same event.
         execution: u64,
@@ -35,7 +35,7 @@ pub enum LaneOutput {
     /// [`Lane::handle_slot_granted`](super::Lane::handle_slot_granted) when few enough other
     /// suspects run on this node. It may turn out not to run after all.
     WantQuarantineSlot {
-        /// The shard.
+        /// The shard of the instance.
         shard: ShardId,
         /// The requesting tenure.
         tenure: Tenure,
@@ -48,7 +48,7 @@ pub enum LaneOutput {
     Reply {
         /// The shard of the addressed instance.
         shard: ShardId,
-        /// The request.
+        /// The request that is answered.
         request: RequestId,
         /// The response.
         answer: Response,

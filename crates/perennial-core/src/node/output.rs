@@ -26,13 +26,13 @@ pub enum NodeOutput {
     CancelTask(TaskId),
     /// Tell a lane that an activity has a quarantine slot.
     GrantQuarantineSlot {
-        /// The lane.
+        /// The index of the lane in its node.
         lane: usize,
         /// The instance's shard.
         shard: ShardId,
         /// The requesting tenure.
         tenure: Tenure,
-        /// The instance.
+        /// The key of the instance.
         key: InstanceKey,
         /// The activity's schedule event.
         event: EventId,

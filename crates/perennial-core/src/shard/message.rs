@@ -16,7 +16,7 @@ use super::token::TokenSecret;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub enum Message {
-    /// Start.
+    /// Start an execution of the instance.
     Start(Box<Start>),
     /// Deliver this job: an event, a skipped event, or a cancel request.
     Job(Job),
@@ -34,14 +34,14 @@ pub enum Message {
     },
     /// Deliver the outcome of something that an execution waits for.
     Outcome {
-        /// The execution.
+        /// The number of the execution, from 1.
         execution: u64,
         /// The outcome.
         job: Job,
     },
     /// An attempt of an activity on another node has ended.
     Attempt {
-        /// The execution.
+        /// The number of the execution, from 1.
         execution: u64,
         /// The activity's schedule event.
         event: EventId,
@@ -62,7 +62,7 @@ pub enum Message {
     Token(Box<TokenCall>),
     /// Another node took a task that it cannot read and deleted its row: write the row again from the history.
     Requeue {
-        /// The execution.
+        /// The number of the execution, from 1.
         execution: u64,
         /// The activity's schedule event.
         event: EventId,
@@ -102,7 +102,7 @@ pub enum Message {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LeftOpen {
-    /// The execution.
+    /// The number of the execution, from 1.
     pub execution: u64,
     /// The activity's schedule event.
     pub event: EventId,

@@ -19,18 +19,18 @@ pub enum Output {
     Find {
         /// The request that needs it.
         request: RequestId,
-        /// The id.
+        /// The id of the instance.
         id: Arc<str>,
     },
     /// Load an instance and pass it to [`Shard::handle_loaded`](super::Shard::handle_loaded).
     Load {
-        /// The instance.
+        /// The key of the instance.
         key: InstanceKey,
     },
     /// Read the tasks and messages of an instance and pass them to
     /// [`Shard::handle_refreshed`](super::Shard::handle_refreshed), then read the inbox; its turns are not needed.
     Refresh {
-        /// The instance.
+        /// The key of the instance.
         key: InstanceKey,
     },
     /// Run this on a turn thread and pass the outcome to [`Shard::handle_turn_done`](super::Shard::handle_turn_done).
@@ -51,7 +51,7 @@ pub enum Output {
     },
     /// Cancel a running activity.
     CancelActivity {
-        /// The instance.
+        /// The key of the instance.
         key: InstanceKey,
         /// The execution: the next one may have an activity with the same event.
         execution: u64,
@@ -64,14 +64,14 @@ pub enum Output {
     HandOver(Box<ActivityTask>),
     /// An instance continued as new and now runs this execution.
     Continued {
-        /// The instance.
+        /// The key of the instance.
         key: InstanceKey,
-        /// The execution.
+        /// The number of the execution, from 1.
         execution: u64,
     },
     /// Reply to a caller.
     Reply {
-        /// The request.
+        /// The request that is answered.
         request: RequestId,
         /// The response.
         answer: Response,
@@ -94,11 +94,11 @@ impl Output {
 pub struct ActivityTask {
     /// The owner's tenure of the instance's shard, or the node's own counter for a task that was taken from the store.
     pub tenure: Tenure,
-    /// The instance.
+    /// The key of the instance.
     pub key: InstanceKey,
     /// The instance's id.
     pub instance: Arc<str>,
-    /// The execution.
+    /// The number of the execution, from 1.
     pub execution: u64,
     /// The activity's schedule event.
     pub event: EventId,

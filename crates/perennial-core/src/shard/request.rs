@@ -59,7 +59,7 @@ pub enum Request {
     Bound {
         /// The addressed instance.
         key: InstanceKey,
-        /// The request.
+        /// The request as the caller sent it.
         request: Box<Request>,
     },
 }
@@ -156,7 +156,7 @@ pub enum InstanceCall {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TokenCall {
-    /// The execution.
+    /// The number of the execution, from 1.
     pub execution: u64,
     /// The activity's schedule event.
     pub event: EventId,
@@ -286,7 +286,7 @@ impl ReplyTo {
 pub struct PendingCall {
     /// Where its reply goes.
     pub reply_to: ReplyTo,
-    /// The call.
+    /// The query, update or other call that is made.
     pub call: InstanceCall,
     /// Its position among the messages of the instance: those before it are delivered first.
     pub place: u64,

@@ -66,7 +66,7 @@ pub struct CompletionToken {
     pub instance: String,
     /// The activity.
     pub task: TaskId,
-    /// The attempt.
+    /// The number of the attempt, from 1.
     pub attempt: u32,
     /// Proves that the token was handed out.
     pub secret: TokenSecret,

@@ -42,11 +42,11 @@ const MAX_LOST_TURNS: u32 = 3;
 /// A turn to take. It may have no jobs, to hydrate the execution, and it may run no code at all, to read a history.
 #[derive(Debug)]
 pub struct TurnTask {
-    /// The shard.
+    /// The shard of the instance.
     pub shard: ShardId,
     /// The owner's tenure of the shard.
     pub tenure: Tenure,
-    /// The instance.
+    /// The key of the instance.
     pub key: InstanceKey,
     /// Identifies this task among those of the instance.
     pub number: u64,
@@ -130,15 +130,15 @@ impl fmt::Debug for TurnSource {
 /// A completed turn task.
 #[derive(Debug)]
 pub struct TurnTaskDone {
-    /// The shard.
+    /// The shard of the instance.
     pub shard: ShardId,
     /// See [`TurnTask::tenure`].
     pub tenure: Tenure,
-    /// The instance.
+    /// The key of the instance.
     pub key: InstanceKey,
     /// The task's number.
     pub number: u64,
-    /// The outcome.
+    /// How it ended.
     pub outcome: Result<TurnTaskOutput, BlockReason>,
     /// The outcome of each call.
     pub calls: Vec<(PendingCall, CallOutcome)>,

@@ -100,9 +100,9 @@ pub struct Pause {
 pub struct Divergence {
     /// The orchestration and its pinned version.
     pub orchestration: String,
-    /// The execution.
+    /// The number of the execution, from 1.
     pub execution: u64,
-    /// The turn.
+    /// The number of the turn, from 1.
     pub turn: u64,
     /// The event at which they differ.
     pub event: u64,

@@ -24,7 +24,7 @@ pub type InboxNumber = u64;
 /// of one batch see each other in batch order.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Commit {
-    /// The instance.
+    /// The key of the instance.
     pub key: InstanceKey,
     /// Its shard, which the session must own.
     pub shard: ShardId,
@@ -221,7 +221,7 @@ pub enum Conflict {
 /// A message in the inbox.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InboxRow {
-    /// Its number.
+    /// Its place in the order of arrival.
     pub number: InboxNumber,
     /// The receiving instance.
     pub key: InstanceKey,

@@ -83,7 +83,7 @@ pub type Reply<T> = Box<dyn FnOnce(Result<T, StoreError>) + Send>;
 /// An instance with turns of its current execution.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LoadedInstance {
-    /// Its row.
+    /// The row of the instance.
     pub row: InstanceRow,
     /// The requested turns of its current execution, in order.
     pub turns: Vec<TurnRow>,
@@ -96,9 +96,9 @@ pub struct LoadedInstance {
 /// An instance with a wake time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DueInstance {
-    /// The instance.
+    /// The key of the instance.
     pub key: InstanceKey,
-    /// Its shard.
+    /// The shard of the instance.
     pub shard: ShardId,
     /// The wake time.
     pub wake_at_ms: u64,

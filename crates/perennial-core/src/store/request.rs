@@ -36,7 +36,7 @@ pub enum RequestOutcome {
 /// A request as the instance's owner reads it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RequestRow {
-    /// Its number.
+    /// Its place in the order of arrival.
     pub number: RequestNumber,
     /// The receiving instance.
     pub key: InstanceKey,
@@ -62,7 +62,7 @@ pub struct RequestPage {
 /// A reply, written by the commit that produces it. The request is deleted with it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RequestReply {
-    /// The request.
+    /// The request that is answered.
     pub number: RequestNumber,
     /// The encoded reply.
     pub body: Arc<[u8]>,

@@ -84,7 +84,7 @@ pub struct Lease {
 /// A shard that a session owns.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OwnedShard {
-    /// The shard.
+    /// The shard that the session owns.
     pub shard: ShardId,
     /// Incremented when the owner changes. Commits name it.
     pub epoch: u64,
@@ -122,7 +122,7 @@ pub struct Replaced {
 /// A session as listed in the directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SessionRow {
-    /// Its id.
+    /// Identifies the session.
     pub id: SessionId,
     /// Its purpose.
     pub role: SessionRole,

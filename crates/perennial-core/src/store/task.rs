@@ -14,9 +14,9 @@ use super::session::SessionId;
 /// Identifies an activity of one execution.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TaskId {
-    /// The instance.
+    /// The key of the instance.
     pub key: InstanceKey,
-    /// Its execution.
+    /// The number of the execution, from 1.
     pub execution: u64,
     /// The activity's schedule event.
     pub event: EventId,
@@ -173,7 +173,7 @@ impl Served {
 /// A holder's report about a task when it renews the lease.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TaskReport {
-    /// The task.
+    /// The activity that this is about.
     pub task: TaskId,
     /// The heartbeat details of its attempt; `None` keeps the earlier ones.
     pub details: Option<Payload>,

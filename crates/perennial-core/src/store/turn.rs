@@ -15,7 +15,7 @@ use crate::instance::InstanceKey;
 /// A stored turn.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TurnRow {
-    /// The execution.
+    /// The number of the execution, from 1.
     pub execution: u64,
     /// The number of the turn, counted from 1.
     pub number: u64,

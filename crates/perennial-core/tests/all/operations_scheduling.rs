@@ -18,7 +18,8 @@ fn misuse<T>(outcome: Result<T, TurnFailure>) -> String {
 
 const AFTER_POLL: &str =
     "an option was set on a future after its first poll; set options in the call that schedules it";
-const AFTER_STEP: &str = "an option was set on event 2 after the step that scheduled it; set options in the call that schedules it";
+const AFTER_STEP: &str = "an option was set on event 2 after the step that scheduled it; set options in the call that \
+                          schedules it";
 
 #[test]
 fn e13_decisions_are_made_at_the_call_in_call_order_even_if_never_polled() {

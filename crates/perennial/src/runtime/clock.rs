@@ -101,7 +101,8 @@ impl ClockCheck {
                 target: log::NODE,
                 seconds = off_ms / 1_000,
                 code = ErrorCode::ClockFarOff.as_str(),
-                "clock far off: this machine's clock says {own} and the store's {store}; timers use the store's clock, correct the machine's (NTP)"
+                "clock far off: this machine's clock says {own} and the store's {store}; timers use the \
+                 store's clock, correct the machine's (NTP)"
             );
         }
     }

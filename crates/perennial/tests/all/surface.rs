@@ -40,8 +40,8 @@ fn root_items() -> BTreeSet<String> {
 fn the_root_holds_what_most_programs_name_and_nothing_else() {
     let expected = "\
         Action Activity ActivityContext ActivityError Backoff ChildError Client ClientError ClosePolicy Condition \
-        Delivery Either Either3 Elapsed Error ErrorCode ExternalEvent Filter FilterError InstanceKey InstancePage InstanceView Later \
-        NameError NotOfType OnExisting OnTakenId Orchestration OrchestrationContext OrchestrationError Payload Prune \
+        Delivery Either Either3 Elapsed Error ErrorCode ExternalEvent Filter FilterError InstanceKey InstancePage InstanceView \
+        Later NameError NotOfType OnExisting OnTakenId Orchestration OrchestrationContext OrchestrationError Payload Prune \
         Query Registrations Result RetryPolicy Run RunError Runtime RuntimeBuilder RuntimeOptions Saga StartError StartOptions \
         Status StoreError TimeoutKind Timestamp TimestampError Update UpdateError Why activity attribute orchestration";
     let modules = "client codec context explain history options prelude replay store typed";

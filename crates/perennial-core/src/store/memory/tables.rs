@@ -29,7 +29,7 @@ pub struct Tables {
     pub turns: BTreeMap<(InstanceKey, u64, u64), TurnRow>,
     /// Messages by number.
     pub inbox: BTreeMap<InboxNumber, Message>,
-    /// Tasks.
+    /// Activities that have a row, by id.
     pub tasks: BTreeMap<TaskId, TaskRow>,
     /// Requests without a reply, by number.
     pub requests: BTreeMap<RequestNumber, RequestRow>,
@@ -69,7 +69,7 @@ pub struct Message {
     pub body: Arc<[u8]>,
 }
 
-/// A stored reply.
+/// A reply that waits for its caller to read it.
 #[derive(Clone, Debug)]
 pub struct StoredReply {
     /// The encoded reply.
