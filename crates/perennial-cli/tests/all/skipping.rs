@@ -75,7 +75,7 @@ async fn p8_skip_refuses_what_does_not_block_and_names_what_does() {
         }
         let other = shop.run(&["skip", "a", "1", "--json"]).await;
         assert_eq!(other.code, 4, "{other:?}");
-        let words = format!("is event {number}; skip that one");
+        let words = format!("is blocked by event {number}; skip that one");
         assert!(other.stderr.contains("PER-0632") && other.stderr.contains(&words), "{other:?}");
         let panicked = shop.run(&["skip", "b", "1"]).await;
         assert_eq!(
