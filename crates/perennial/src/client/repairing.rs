@@ -20,7 +20,7 @@ impl Client {
     /// grace period of a cancel still end it.
     ///
     /// The pause is shown in [`InstanceView::blocked`](crate::InstanceView::blocked), with
-    /// [`Blocked::pause`](crate::Blocked::pause). Pausing a paused instance changes the reason.
+    /// [`Blocked::pause`](crate::store::Blocked::pause). Pausing a paused instance changes the reason.
     ///
     /// ```
     /// use perennial::prelude::*;

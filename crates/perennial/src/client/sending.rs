@@ -91,14 +91,14 @@ impl Client {
     }
 
     /// Retries a blocked instance without the external event that its code cannot decode. `event` is the
-    /// number in [`Blocked::event`](crate::Blocked::event), which the reason of the block names; any other
+    /// number in [`Blocked::event`](crate::store::Blocked::event), which the reason of the block names; any other
     /// number is refused. The skip is recorded, and the code gets the next event of that name.
     pub async fn skip_event(&self, id: &str, event: EventId) -> Result<(), ClientError> {
         self.skip(id, Skippable::Event(event)).await
     }
 
     /// Retries a blocked instance without the message in its inbox that cannot be decoded. `number` is the
-    /// one in [`Blocked::message`](crate::Blocked::message), which the reason of the block names; any other
+    /// one in [`Blocked::message`](crate::store::Blocked::message), which the reason of the block names; any other
     /// number is refused. The message is deleted, and the history records that. Its content is lost: if it
     /// was the outcome of a child, the instance continues to wait for that child, and can be
     /// [reset](Client::reset).
