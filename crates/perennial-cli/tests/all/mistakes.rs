@@ -98,7 +98,7 @@ async fn p8_bad_inputs_and_requests_without_a_runtime_are_explained() {
         "#);
     insta::assert_snapshot!(described(&shop.run(&["raise", "order-1", "approved", "true"]).await), @r#"
         exit 4
-        error: PER-0607 ended: instance "order-1" has ended; the request had no effect. For more work, start another
+        error: PER-0607 ended: instance "order-1" has ended; the request had no effect. For more work, start another instance
         "#);
     insta::assert_snapshot!(described(&shop.run(&["query", "counter-1", "count", "--patience", "50ms"]).await), @r#"
         exit 5

@@ -75,7 +75,7 @@ async fn p8_skip_refuses_another_event_and_names_the_blocking_one() {
         }
         let other = shop.run(&["skip", "a", "1", "--json"]).await;
         assert_eq!(other.code, 4, "{other:?}");
-        let words = format!("is event {number}; skip that one");
+        let words = format!("is blocked by event {number}; skip that one");
         assert!(other.stderr.contains("PER-0632") && other.stderr.contains(&words), "{other:?}");
         let panicked = shop.run(&["skip", "b", "1"]).await;
         assert_eq!(

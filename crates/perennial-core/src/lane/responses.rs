@@ -169,8 +169,7 @@ impl Lane {
                 self.lease.handle_not_renewed(now);
             }
             (purpose, StoreError::SessionGone) => {
-                // A page or a pruning call names shards that the session does not own, or the session has ended: the
-                // store tells which.
+                // The session does not own the shards that the call names, or has ended: the store tells which.
                 if is_live && !self.is_moving() {
                     self.issue(now, Purpose::Confirm);
                 }

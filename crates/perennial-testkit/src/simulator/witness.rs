@@ -6,8 +6,8 @@ use std::sync::Arc;
 use perennial_core::lane::{Lane, StoreCall, StoreResponse, StoreResult};
 use perennial_core::shard::{ActivityTask, Message};
 use perennial_core::store::{
-    Commit, CommitOutcome, InboxNumber, Outgoing, SessionId, ShardSet, Status, TaskChange, TaskId, TaskState,
-    TurnRow,
+    Commit, CommitOutcome, InboxNumber, Outgoing, SessionId, ShardSet, Status, TaskChange, TaskId, TaskRow,
+    TaskState, TurnRow,
 };
 use perennial_core::{
     ActivityError, ChildError, ClosePolicy, Decision, Ending, EventId, EventKind, History, InstanceKey, Job,
@@ -183,8 +183,7 @@ impl Simulation {
         for change in &commit.tasks {
             self.note(|| match change {
                 TaskChange::Put(row) => {
-                    let (id, state, due_ms) = (row.id, row.state, row.due_ms);
-                    let (interruptions, begun) = (row.interruptions, row.begun);
+                    let TaskRow { id, state, due_ms, interruptions, begun, .. } = &**row;
                     format!(
                         "task {} of {}: {state:?} {due_ms:?}, {interruptions} {begun:?}",
                         id.event, id.key

@@ -272,7 +272,10 @@ async fn p1_details_of_heartbeats_are_typed_and_what_json_cannot_hold_fails_the_
     let run = runtime.client().start("counts", "c", ()).await.unwrap();
     let Err(RunError::Failed { error, .. }) = run.result().await else { panic!("it has no result") };
     let words = error.to_text();
-    assert!(words.contains("PER-0408 unwritable details: what the activity \"pages\" reports"), "{words}");
+    assert!(
+        words.contains("PER-0408 unwritable details: the heartbeat details of activity \"pages\""),
+        "{words}"
+    );
     runtime.shutdown().await.unwrap();
 }
 

@@ -98,17 +98,22 @@ impl Instance {
         let accepted = self.answer_tokens(accepted, &mut commit, &mut in_flight);
         let accepted = Instance::answer_raises(accepted, &late_events, &mut commit, &mut in_flight);
         self.answer_updates(shared, &turn, &ended_updates, accepted, &mut commit, &mut in_flight);
-        // An update that somebody asks for is the first job of its turn, so its handler begins before the code can end.
-        // One that a reset delivers again may cross, but nobody waits for it: who had asked was told by the reset, and who
-        // asks again finds it by its key once it is recorded in an execution that goes on.
         debug_assert!(
-            carried_updates.iter().all(|(event, _)| {
-                shared.updates.waiting(self.key, *event).is_empty()
-                    && in_flight.accepted.iter().all(|(accepted, _)| accepted != event)
-            }),
-            "somebody waits for an update that crosses to the next execution"
+            carried_updates.iter().all(|(event, _)| !self.is_awaited(shared, &in_flight, *event)),
+            "a caller waits for an update that is carried over to the next execution"
         );
         self.commit(shared, commit, in_flight);
+    }
+
+    /// Whether a caller waits for the answer of an update by its event.
+    ///
+    /// Nobody waits for an update that is carried over to the next execution. An update that a caller sent is the first job
+    /// of its turn, so its handler starts before the code can end. An update that a reset delivers again may be carried over,
+    /// but its callers were answered by the reset, and a caller that sends it again finds it by its key once it is recorded
+    /// in an execution that continues.
+    fn is_awaited(&self, shared: &Shared, in_flight: &InFlight, update: EventId) -> bool {
+        !shared.updates.waiting(self.key, update).is_empty()
+            || in_flight.accepted.iter().any(|(accepted, _)| *accepted == update)
     }
 
     /// Adds the new columns of the row to a turn's commit. If the instance is not stored yet, it is inserted, and the
