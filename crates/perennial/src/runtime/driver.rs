@@ -1,10 +1,9 @@
 //! The Driver: carries out the outputs of the lane and the node, and passes results back to them as inputs.
 //!
-//! It makes no decisions. An input is handled on the thread that delivers it: lock, pass the input, take the
-//! outputs, unlock, carry them out. No lock is held while a store is called, code runs, a caller gets its
-//! response or a user's value is dropped. There are two exceptions under the lane's lock: the place of an
-//! attempt is noted, so that a cancel never overtakes its run, and attempts that are handed over are given to
-//! the node. No thread takes the lane's lock while it holds the node's.
+//! It makes no decisions. An input is handled on the thread that delivers it: lock, pass the input, take the outputs,
+//! unlock, carry them out. No lock is held while a store is called, code runs, a caller gets its response or a user's
+//! value is dropped. Two things happen under the lane's lock: the place of an attempt is noted, so that a cancel never
+//! overtakes its run, and attempts are handed over to the node. No thread takes the lane's lock while it holds the node's.
 
 use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -184,7 +184,7 @@ pub enum WaitReason {
         #[serde(rename = "until_ms")]
         until: Timestamp,
     },
-    /// An activity.
+    /// The result of an activity.
     Activity(ActivityWait),
     /// An external event.
     Event {
@@ -200,7 +200,7 @@ pub enum WaitReason {
         #[serde(rename = "gives_up_ms", default, skip_serializing_if = "Option::is_none")]
         gives_up: Option<Timestamp>,
     },
-    /// A timer.
+    /// A timer that has not fired.
     Timer {
         /// The event id of its creation.
         event: EventId,
