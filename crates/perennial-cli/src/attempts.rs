@@ -8,6 +8,7 @@ use perennial::history::History;
 use perennial::history::{Decision, EventId, EventKind, Job, PastAttempt, Trail};
 use perennial::options::ActivityOptions;
 use perennial::store::{TaskRow, TaskState};
+use perennial::{ActivityError, Payload};
 use serde::Serialize;
 
 use crate::output::{fitting, many, moment, span};
@@ -30,7 +31,20 @@ pub(crate) struct Tried<'a> {
     /// suspected.
     #[serde(skip_serializing_if = "Option::is_none")]
     interruptions: Option<NonZeroU32>,
-    attempts: &'a Trail,
+    attempts: Vec<AttemptView<'a>>,
+}
+
+/// One attempt that has ended.
+#[derive(Serialize)]
+struct AttemptView<'a> {
+    queued_ms: u64,
+    began_ms: u64,
+    ended_ms: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    node: Option<&'a str>,
+    /// How it failed; absent if it succeeded.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<String>,
 }
 
 /// The activities that were retried, failed, or wait for another attempt, in the order in which they were
@@ -54,14 +68,19 @@ pub(crate) fn tried<'a>(history: &'a History, tasks: &'a [TaskRow]) -> Vec<Tried
                 job @ (Job::ActivityCompleted { source_event_id, attempts, trail, .. }
                 | Job::ActivityFailed { source_event_id, attempts, trail, .. }),
             ) => {
-                let has_failed = matches!(job, Job::ActivityFailed { .. });
-                if has_failed || *attempts > 1 {
+                let failure = match job {
+                    Job::ActivityFailed { error, .. } => Some(error),
+                    _ => None,
+                };
+                if failure.is_some() || *attempts > 1 {
                     let name = names.get(source_event_id).copied().unwrap_or_default();
-                    let state = if has_failed { "failed" } else { "completed" };
-                    found.insert(
-                        *source_event_id,
-                        Tried::new(name, *source_event_id, *attempts, state, trail),
-                    );
+                    let state = if failure.is_some() { "failed" } else { "completed" };
+                    let mut tried = Tried::new(name, *source_event_id, *attempts, state, trail);
+                    // The trail leaves the error of the last attempt to the event.
+                    if let (Some(last), Some(failure)) = (tried.attempts.last_mut(), failure) {
+                        last.error.get_or_insert_with(|| failure_text(failure));
+                    }
+                    found.insert(*source_event_id, tried);
                 }
             }
             _ => {}
@@ -92,6 +111,7 @@ impl<'a> Tried<'a> {
         state: &'static str,
         attempts: &'a Trail,
     ) -> Tried<'a> {
+        let attempts = attempts.iter().map(AttemptView::from).collect();
         let (due_ms, waits_for_token_since_ms, interruptions) = (None, None, None);
         Tried { name, event, attempt, state, due_ms, waits_for_token_since_ms, interruptions, attempts }
     }
@@ -118,9 +138,30 @@ impl<'a> Tried<'a> {
     }
 }
 
-fn attempt_line(attempt: &PastAttempt) -> String {
-    let PastAttempt { began_ms, ended_ms, node, error, .. } = attempt;
-    let place = node.as_ref().map_or_else(String::new, |node| format!(" on {node}"));
+impl<'a> From<&'a PastAttempt> for AttemptView<'a> {
+    fn from(past: &'a PastAttempt) -> AttemptView<'a> {
+        let PastAttempt { queued_ms, began_ms, ended_ms, node, error } = past;
+        let (queued_ms, began_ms, ended_ms) = (*queued_ms, *began_ms, *ended_ms);
+        let error = error.as_ref().map(|error| error_text(error));
+        AttemptView { queued_ms, began_ms, ended_ms, node: node.as_deref(), error }
+    }
+}
+
+/// Errors are recorded as JSON. One that is a text reads better without its quotes.
+fn error_text(error: &str) -> String {
+    Payload::from_json(error).map_or_else(|_| error.to_owned(), |error| error.to_text())
+}
+
+fn failure_text(failure: &ActivityError) -> String {
+    match failure {
+        ActivityError::Application(error) => error.to_text(),
+        failure => failure.to_string(),
+    }
+}
+
+fn attempt_line(attempt: &AttemptView<'_>) -> String {
+    let AttemptView { began_ms, ended_ms, node, error, .. } = attempt;
+    let place = node.map_or_else(String::new, |node| format!(" on {node}"));
     let ended = error.as_ref().map_or_else(|| "ok".to_owned(), |error| fitting(error, 200));
     let took = span(ended_ms.saturating_sub(*began_ms));
     format!("  {}{place}, took {took}: {ended}", moment(*began_ms))
@@ -136,17 +177,7 @@ mod tests {
         let (name, event, state, due_ms) = ("bomb", EventId(2), "waiting", Some(0));
         let line = |interruptions| {
             let interruptions = NonZeroU32::new(interruptions);
-            let (attempt, waits_for_token_since_ms, attempts) = (1, None, &attempts);
-            let tried = Tried {
-                name,
-                event,
-                attempt,
-                state,
-                due_ms,
-                waits_for_token_since_ms,
-                interruptions,
-                attempts,
-            };
+            let tried = Tried { due_ms, interruptions, ..Tried::new(name, event, 1, state, &attempts) };
             tried.lines().remove(0)
         };
         let due = r#"activity "bomb" (event 2): attempt 1 waiting, due 1970-01-01T00:00:00.000Z"#;

@@ -161,7 +161,7 @@ fn stats_signs(stats: &StoreStats, content: &Content, is_owned: bool) -> Vec<Sig
             "start a runtime on this store; if one is running, it is suspended, overloaded, or holds back an \
              activity whose process crashed while it ran (see `perennial show`)",
         ),
-        _ => Sign::Ok(format!("nothing is late (lag {lag})")),
+        _ => Sign::Ok(format!("nothing has been due for more than {} (lag {lag})", span(LATE_MS))),
     }];
     if content.waiting > 0 && !is_owned {
         let what = format!("waiting messages that no runtime handles: {}", content.waiting);

@@ -181,34 +181,44 @@ pub(crate) async fn show(client: &Client, id: &str, as_json: bool) -> Result<(),
     rows.extend(output.map(|output| ("output", fitting(output.as_json(), 400))));
     rows.extend(error.map(|error| ("error", fitting(error.as_json(), 400))));
     rows.extend(reason.map(|reason| ("reason", reason.clone())));
-    // The reason is printed below, with its remedy.
-    let is_printed =
-        |wait: &&Wait| !matches!(wait.reason, WaitReason::Blocked { .. } | WaitReason::Paused { .. });
-    for wait in waits.iter().filter(is_printed) {
-        rows.push((if wait.reason.is_state() { "because" } else { "waits for" }, wait.text.clone()));
-        rows.extend(wait.remedy.clone().map(|remedy| ("remedy", remedy)));
-    }
+    rows.extend(why_it_waits(&status, &waits));
     rows.extend(trace.map(|trace| ("trace", trace.parent.clone())));
     rows.extend(trace.and_then(|trace| trace.state.clone()).map(|state| ("trace state", state)));
     rows.extend(tried.iter().flat_map(Tried::lines).map(|line| ("attempts", line)));
     rows.extend(damage.map(|damage| ("damage", damage)));
-    if let Some(blocked) = &status.blocked {
-        match &blocked.pause {
-            Some(pause) => {
-                rows.push(("paused", format!("since {}, {}", moment(blocked.since_ms), pause.why)));
-            }
-            None => {
-                let tried = many(blocked.attempts.into(), "time");
-                rows.push(("blocked", format!("since {}, tried {tried}", moment(blocked.since_ms))));
-            }
-        }
-        rows.push(("remedy", remedy(&status.id, &status.name, blocked)));
-    }
     table(&pairs(rows))?;
     if let Some(blocked) = &status.blocked {
         line(format!("\n{}", blocked.report.trim_end()))?;
     }
     Ok(())
+}
+
+/// Why the instance does not move. A block or a pause comes first: the waits of a blocked instance are not what keeps it
+/// from moving, so they are left out.
+fn why_it_waits(status: &InstanceView, waits: &[Wait]) -> Vec<(&'static str, String)> {
+    let mut rows = Vec::new();
+    if let Some(blocked) = &status.blocked {
+        let since = moment(blocked.since_ms);
+        match &blocked.pause {
+            Some(pause) => rows.push(("paused", format!("since {since}, {}", pause.why))),
+            None => {
+                let tried = many(blocked.attempts.into(), "time");
+                rows.push(("blocked", format!("since {since}, tried {tried}: {}", blocked.code)));
+            }
+        }
+        rows.push(("remedy", remedy(&status.id, &status.name, blocked)));
+    }
+    let is_blocked = status.blocked.as_ref().is_some_and(|blocked| blocked.pause.is_none());
+    for wait in waits {
+        if matches!(wait.reason, WaitReason::Blocked { .. } | WaitReason::Paused { .. }) {
+            continue;
+        }
+        if wait.reason.is_state() || !is_blocked {
+            rows.push((if wait.reason.is_state() { "because" } else { "waits for" }, wait.text.clone()));
+            rows.extend(wait.remedy.clone().map(|remedy| ("remedy", remedy)));
+        }
+    }
+    rows
 }
 
 /// The most recent resume of the instance, and the pause that it ended. Earlier ones are in the history.

@@ -76,7 +76,7 @@ fn in_use(database: &Path, lock: &Path, file: &mut File) -> StoreError {
         _ => "another process".to_owned(),
     };
     StoreError::InUse(format!(
-        "{} is owned by a runtime in {owner} (lock file {}); stop that runtime first, or open the file as a guest to \
+        "{} is owned by a runtime in {owner} (lock file {}); stop that runtime first, or open the file with `Client::open` to \
          look and send",
         database.display(),
         lock.display()

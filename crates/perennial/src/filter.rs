@@ -185,7 +185,9 @@ impl Filter {
             return Ok(self.condition(condition));
         }
         if term.operator != "=" {
-            return Err(term.problem("only attributes can be compared with anything but `=`"));
+            return Err(term.problem(
+                "only attributes can be compared with anything but `=`; write an attribute as attr.NAME",
+            ));
         }
         Ok(match term.field {
             "status" => self.statuses(term.statuses()?),

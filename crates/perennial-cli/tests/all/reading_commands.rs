@@ -112,7 +112,7 @@ async fn p8_show_prints_one_instance() {
         input  1200
         output  "a rose, wrapped"
         attempts  activity "charge" (event 4): attempt 2 completed
-        attempts  [moment], took [span]: "the bank did not answer"
+        attempts  [moment], took [span]: the bank did not answer
         attempts  [moment], took [span]: ok
         "#);
     shown!(shop, ["show", "order-2"], @r#"
@@ -128,7 +128,7 @@ async fn p8_show_prints_one_instance() {
         input  500
         error  "not approved"
         attempts  activity "charge" (event 4): attempt 2 completed
-        attempts  [moment], took [span]: "the bank did not answer"
+        attempts  [moment], took [span]: the bank did not answer
         attempts  [moment], took [span]: ok
         "#);
     let blocked = shop.masked(&["show", "broken-1"]).await;
@@ -143,10 +143,36 @@ async fn p8_show_prints_one_instance() {
     let tried = &object["activities"][0];
     assert_eq!((&tried["name"], &tried["attempt"]), (&"charge".into(), &2.into()), "{object}");
     assert_eq!(tried["attempts"].as_array().unwrap().len(), 2, "{object}");
+    assert_eq!(tried["attempts"][0]["error"], "the bank did not answer", "{object}");
+    assert!(tried["attempts"][1]["error"].is_null() && tried["attempts"][1]["ended_ms"].is_u64(), "{object}");
     let cause = blocked.lines().find(|line| line.starts_with("blocked ")).unwrap();
     assert!(cause.contains("since ") && cause.contains(", tried "), "{blocked}");
     assert!(blocked.lines().any(|line| line.starts_with("remedy ")), "{blocked}");
     assert_eq!(blocked.matches("the code is broken").count(), 1, "{blocked}");
+}
+
+#[tokio::test]
+async fn h39_show_prints_the_error_of_the_last_attempt_of_a_failed_activity() {
+    #[activity(retry = 2)]
+    async fn refund(ctx: ActivityContext) -> Result<(), String> {
+        Err(format!("the bank is closed, attempt {}", ctx.attempt()))
+    }
+    #[orchestration]
+    async fn returns(ctx: OrchestrationContext) -> Result<(), String> {
+        Ok(ctx.schedule_activity(refund, ()).await?)
+    }
+    let mut shop = Shop::open().await;
+    shop.runtime.take().unwrap().shutdown().await.unwrap();
+    let runtime = Runtime::open(shop.url()).register(returns).register(refund).start().await.unwrap();
+    let run = runtime.client().start(returns, "r", ()).await.unwrap();
+    run.result().await.unwrap_err();
+    let shown = shop.masked(&["show", "r"]).await;
+    assert!(shown.contains("took [span]: the bank is closed, attempt 2"), "{shown}");
+    assert!(!shown.contains(": ok"), "{shown}");
+    let object: Value = serde_json::from_str(&shop.masked(&["show", "r", "--json"]).await).unwrap();
+    let last = &object["activities"][0]["attempts"][1];
+    assert_eq!(last["error"], "the bank is closed, attempt 2", "{object}");
+    runtime.shutdown().await.unwrap();
 }
 
 #[tokio::test]

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use perennial::explain::{Explanation, FindingKind, WaitReason};
+use perennial::explain::{Explanation, FindingKind, Wait, WaitReason};
 use perennial::prelude::*;
 use perennial::{Client, Filter, InstanceView, RuntimeBuilder, RuntimeOptions};
 use perennial_core::store::{
@@ -333,6 +333,9 @@ async fn h42_messages_and_missing_code_are_explained_from_outside() {
     let runtime = Runtime::open(place.url()).register(sleeps).options(relaxed()).start().await.unwrap();
     until_blocked(&guest, "order", "PER-0301").await;
     let explanation = guest.explain("order").await.unwrap();
+    let is_delay =
+        |wait: &Wait| matches!(wait.reason, WaitReason::Start { .. } | WaitReason::Messages { .. });
+    assert!(!explanation.waits.iter().any(is_delay), "its next retry is no delayed start: {explanation}");
     let missing = explanation.waits.iter().find(|wait| wait.text.starts_with("no live node"));
     assert_eq!(missing.unwrap().text, "no live node has orchestration `order` registered");
     assert_eq!(

@@ -116,7 +116,7 @@ fn i18_a_request_that_was_not_swept_is_noticed() {
     assert_eq!(unswept(&rows, 1_500, 500), []);
     assert_eq!(numbers(&unswept(&rows, 1_501, 500)), ["I18"]);
     let complaint = catch_unwind(AssertUnwindSafe(|| drop(place))).unwrap_err().downcast::<String>().unwrap();
-    assert!(complaint.contains("time was up at 1000"), "{complaint}");
+    assert!(complaint.contains("its deadline at 1000"), "{complaint}");
 }
 
 #[test]

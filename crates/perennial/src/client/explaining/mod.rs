@@ -265,7 +265,9 @@ fn of_instance(loaded: &LoadedInstance, around: &Surroundings, ownership: &Owner
     let LoadedInstance { row, inbox, tasks, .. } = loaded;
     let now = around.nodes.now;
     let wake_at = row.wake_at_ms.map(Timestamp::from_millis);
-    let starts = wake_at.filter(|due| row.status == Status::Pending && *due > now);
+    // The wake time of a blocked instance is that of its next retry.
+    let is_delayed = row.status == Status::Pending && row.blocked.is_none();
+    let starts = wake_at.filter(|due| is_delayed && *due > now);
     let mut reasons = Vec::new();
     match ownership {
         Ownership::Live(_) => {}
@@ -284,7 +286,7 @@ fn of_instance(loaded: &LoadedInstance, around: &Surroundings, ownership: &Owner
     reasons.extend(of_row(row, around));
     if let Some(due) = starts {
         reasons.push(WaitReason::Start { due });
-    } else if let Some(first) = inbox.rows.first() {
+    } else if let Some(first) = inbox.rows.first().filter(|_| row.blocked.is_none()) {
         let (count, more) = (inbox.rows.len(), inbox.next.is_some());
         reasons.push(WaitReason::Messages { count, more, since: Timestamp::from_millis(first.arrived_ms) });
     }

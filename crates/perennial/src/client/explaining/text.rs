@@ -232,13 +232,11 @@ fn failure(activity: &ActivityWait, now: Timestamp) -> String {
 
 /// The action for a wait that does not end without intervention.
 pub(super) fn remedy(reason: &WaitReason) -> Option<String> {
-    if !reason.is_stuck() {
-        return None;
-    }
     match reason {
         WaitReason::NoRuntime { .. } => {
             Some("start the program that runs this store's orchestrations".to_owned())
         }
+        _ if !reason.is_stuck() => None,
         WaitReason::OrchestrationNotRegistered { name, version, .. } => {
             let version = if version.is_empty() { "" } else { &format!(" {version}") };
             Some(format!("register `{name}`{version} in the program, and start it again"))
@@ -263,7 +261,7 @@ fn activity_remedy(activity: &ActivityWait) -> String {
         }
         _ if activity.interruptions > 0 => format!("find out why the process ends while `{name}` runs"),
         _ => format!(
-            "fix the cause of the failures of `{name}`; its next attempt follows automatically. Or cancel the instance"
+            "fix the cause of the failures of `{name}`; a running program retries it by its policy. Or cancel the instance"
         ),
     }
 }
