@@ -32,7 +32,7 @@ async fn p8_skip_lets_an_instance_continue_without_the_blocking_event() {
         assert!(result.stdout.contains(&remedy), "{look:?}: {result:?}");
     }
     let shown = shop.run(&["show", "a"]).await.stdout;
-    assert_eq!(shown.matches("PER-0103").count(), 1, "{shown}");
+    assert_eq!(shown.matches("PER-0103 payload").count(), 1, "{shown}");
     let skipped = shop.masked(&["skip", "a", &number, "--json"]).await;
     let expected = json!({"id": "a", "event": number.parse::<u64>().unwrap(), "outcome": "skip requested"});
     assert_eq!(serde_json::from_str::<Value>(&skipped).unwrap(), expected);

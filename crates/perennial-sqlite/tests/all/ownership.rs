@@ -20,7 +20,7 @@ fn s1_a_second_owner_is_refused_and_told_who_has_the_file() {
     let file = place.path().canonicalize().unwrap();
     let expected = format!(
         "PER-0507 store in use: {0} is owned by a runtime in process {1} (lock file {0}-lock); stop that runtime \
-         first, or open the file as a guest to look and send",
+         first, or open the file with `Client::open` to look and send",
         file.display(),
         process::id()
     );
