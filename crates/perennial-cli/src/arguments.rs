@@ -303,7 +303,7 @@ fn executions(text: &str) -> Result<Executions, String> {
 }
 
 /// The arguments of [`Filters`].
-const FILTERS: [&str; 10] = [
+const FILTERS: [&str; 11] = [
     "status",
     "name",
     "at_version",
@@ -314,7 +314,11 @@ const FILTERS: [&str; 10] = [
     "conditions",
     "parent",
     "newest",
+    "terms",
 ];
+
+/// The arguments that set a field which a text of [`Filters::terms`] can set, too.
+const FIELDS: [&str; 7] = ["status", "name", "at_version", "prefix", "blocked", "paused", "parent"];
 
 /// The instances or orchestration to pause or resume, and the reason.
 #[derive(Args, Debug)]
@@ -380,7 +384,8 @@ pub(crate) struct Filters {
     #[arg(long)]
     pub(crate) newest: bool,
     /// All conditions as text, such as "status=running name=order attr.customer=7"
-    #[arg(long = "filter", value_name = "TERMS")]
+    // With a second value for a field, one of them would be ignored, and the command would do more than was asked for.
+    #[arg(long = "filter", value_name = "TERMS", conflicts_with_all = FIELDS)]
     pub(crate) terms: Option<Filter>,
 }
 

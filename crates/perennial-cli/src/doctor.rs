@@ -198,6 +198,11 @@ fn stuck_signs(stuck: &StuckReport) -> Vec<Sign> {
     if signs.is_empty() {
         signs.push(Sign::Ok("no activity is stuck".to_owned()));
     }
+    if !stuck.is_complete {
+        let what = "only the oldest unfinished instances and activities were checked".to_owned();
+        let remedy = "`perennial list --blocked` and `perennial show` tell more".to_owned();
+        signs.push(Sign::Note { what, remedy });
+    }
     signs
 }
 

@@ -113,9 +113,9 @@ pub(crate) async fn show(client: &Client, id: &str, as_json: bool) -> Result<(),
         }
         (Err(error), _) | (_, Err(error)) => return Err(error.into()),
     };
-    let waits = match damage {
-        None => client.explain(id).await?.waits,
-        Some(_) => Vec::new(),
+    let (waits, more) = match damage {
+        None => client.explain(id).await.map(|explained| (explained.waits, explained.more))?,
+        Some(_) => (Vec::new(), 0),
     };
     let tried = tried(&history, &tasks);
     let started = history.started();
@@ -182,6 +182,7 @@ pub(crate) async fn show(client: &Client, id: &str, as_json: bool) -> Result<(),
     rows.extend(error.map(|error| ("error", fitting(error.as_json(), 400))));
     rows.extend(reason.map(|reason| ("reason", reason.clone())));
     rows.extend(why_it_waits(&status, &waits));
+    rows.extend((more > 0).then(|| ("waits for", format!("{more} more operations"))));
     rows.extend(trace.map(|trace| ("trace", trace.parent.clone())));
     rows.extend(trace.and_then(|trace| trace.state.clone()).map(|state| ("trace state", state)));
     rows.extend(tried.iter().flat_map(Tried::lines).map(|line| ("attempts", line)));

@@ -129,6 +129,9 @@ pub(crate) async fn ended(
         false => filter,
     };
     if let Some(age) = older_than {
+        if filter.criteria().ended_before_ms.is_some() {
+            return Err(Failure::usage("use --older-than or ended_before in --filter, not both"));
+        }
         filter = filter.ended_before(client.now().await? - age);
     }
     Ok(filter)

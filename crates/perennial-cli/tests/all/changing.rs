@@ -181,3 +181,19 @@ async fn p8_waiting_for_a_result_reports_what_blocks_it() {
     assert!(result.stderr.starts_with(r#"{"waiting":{"id":"p","message":"p has not started"#), "{result:?}");
     assert_eq!((result.code, result.stdout.as_str()), (0, "{\"id\":\"p\",\"output\":\"fern, wrapped\"}\n"));
 }
+
+#[tokio::test]
+async fn p8_conditions_that_would_replace_each_other_are_refused_and_nothing_is_deleted() {
+    let shop = Shop::stocked().await;
+    let before = stdout_of(&shop, &["list", "--json"]).await;
+    for arguments in [
+        &["prune", "--executions", "--older-than", "7d", "--filter", "name=checkout", "--yes"][..],
+        &["prune", "--filter", "ended_before=2025-01-01", "--older-than", "1ms", "--yes"],
+        &["delete", "--force", "--filter", "status=failed", "--status", "completed", "--yes"],
+        &["list", "--filter", "name=checkout", "--name", "counter"],
+    ] {
+        let result = shop.run(arguments).await;
+        assert_eq!(result.code, 2, "{arguments:?}: {result:?}");
+    }
+    assert_eq!(stdout_of(&shop, &["list", "--json"]).await.lines().count(), before.lines().count());
+}

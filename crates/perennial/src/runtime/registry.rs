@@ -211,7 +211,8 @@ impl Registry {
                 handlers = handlers.with_fallback(pattern, code.version.as_str(), Arc::clone(&code.handler));
             }
         }
-        for name in self.version_policies.keys() {
+        // The version that a start gets is decided here once, for the runtime and for tests.
+        for name in self.orchestrations.keys().chain(self.version_policies.keys()) {
             if let Some(version) = self.latest(name) {
                 handlers = handlers.with_start_version(name, version);
             }

@@ -36,6 +36,26 @@ async fn charges(ctx: OrchestrationContext) -> Result<Vec<String>, String> {
     Ok(said)
 }
 
+/// Gives the id to another activity in the step that continues as new.
+#[orchestration]
+async fn polls(ctx: OrchestrationContext, round: u32) -> Result<u32, String> {
+    if round == 1 {
+        return Ok(round);
+    }
+    let hanging = ctx.schedule_activity(never, ()).id("poll");
+    let _ = ctx.timeout(Duration::from_millis(1), hanging).await;
+    let _again = ctx.schedule_activity(never, ()).id("poll");
+    ctx.continue_as_new(1).await
+}
+
+#[tokio::test]
+async fn e6_an_id_that_is_free_again_can_be_used_by_the_step_that_continues_as_new() {
+    let runtime = Runtime::open("memory:").register(polls).register(never).start().await.unwrap();
+    let run = runtime.client().start(polls, "polls", 0).await.unwrap();
+    assert_eq!(soon(run.result()).await.unwrap(), 1);
+    runtime.shutdown().await.unwrap();
+}
+
 async fn start() -> Runtime {
     let twice = |ctx: OrchestrationContext| async move {
         let first = ctx.schedule_activity(never, ()).id("one");

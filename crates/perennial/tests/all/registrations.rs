@@ -221,3 +221,11 @@ async fn g27_a_policy_decides_the_version_where_none_is_asked_for() {
     let twice = versions().version_policy("flow", exact("1.0.0")).version_policy("flow", exact("2.0.0"));
     assert!(refused(twice).await.starts_with("PER-0603 registered twice: version policy"));
 }
+
+#[test]
+fn g27_tests_and_runtimes_prefer_releases_to_pre_releases() {
+    let tea = |_: OrchestrationContext, _: u32| async move { Ok::<u32, String>(1) };
+    let app = Registrations::new();
+    let app = app.orchestration("tea", "1.0.0", tea).orchestration("tea", "2.0.0-beta.1", tea);
+    assert_eq!(app.handlers().latest_version("tea").as_deref(), Some("1.0.0"));
+}

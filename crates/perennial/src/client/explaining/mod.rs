@@ -21,7 +21,9 @@ mod text_tests;
 use std::collections::{BTreeMap, BTreeSet};
 
 use perennial_core::shard::child_id;
-use perennial_core::store::{InstanceRow, LoadedInstance, PausedOrchestrations, Status, TaskRow, TaskState};
+use perennial_core::store::{
+    InstanceRow, LoadedInstance, PausedOrchestrations, Status, StoreError, TaskRow, TaskState,
+};
 use perennial_core::{Decision, EventId, InstanceKey, ShardId, Timestamp};
 
 use self::activities::{Around, last_failure, max_attempts};
@@ -107,7 +109,15 @@ impl Client {
         let mut around = self.surroundings().await?;
         let mut explanations = Vec::with_capacity(instances.len());
         for instance in instances {
-            explanations.push(self.explained(instance, &mut around, Depth::LIST).await?);
+            let explanation = match self.explained(instance, &mut around, Depth::LIST).await {
+                Err(ClientError::NotFound { .. }) => {
+                    let now = around.nodes.now;
+                    let deleted = unread("it was deleted in the meantime".to_owned());
+                    Explanation::of(instance, now, (vec![Wait::new(deleted, now)], 0))
+                }
+                explained => explained?,
+            };
+            explanations.push(explanation);
         }
         Ok(explanations)
     }
@@ -126,11 +136,17 @@ impl Client {
         depth: Depth,
     ) -> Result<Explanation, ClientError> {
         let InstanceView { id, key, status, .. } = instance;
-        let (waits, more) = match status.is_final() {
+        let now = around.nodes.now;
+        let waits = match status.is_final() {
             true => (Vec::new(), 0),
-            false => self.waits(id, *key, around, depth).await?,
+            false => match self.waits(id, *key, around, depth).await {
+                Err(error) if concerns_instance(&error) => {
+                    (vec![Wait::new(unread(error.to_string()), now)], 0)
+                }
+                waits => waits?,
+            },
         };
-        Ok(Explanation { id: id.clone(), key: *key, status: *status, at: around.nodes.now, waits, more })
+        Ok(Explanation::of(instance, now, waits))
     }
 
     /// The waits of an instance, and the number of operations that were left out.
@@ -250,6 +266,9 @@ impl Client {
                     }
                     // Deleted in the meantime.
                     Err(ClientError::NotFound { .. }) => Vec::new(),
+                    Err(error) if concerns_instance(&error) => {
+                        vec![Wait::new(unread(error.to_string()), around.nodes.now)]
+                    }
                     Err(error) => return Err(error),
                 }
             }
@@ -258,6 +277,19 @@ impl Client {
         let (name, since, status) = (name.clone(), operation.at, found.map(|found| found.status));
         Ok(Some(WaitReason::Child { id, name, event, since, status, waits }))
     }
+}
+
+/// Whether an error concerns one instance: a damaged row, or a history that changes faster than it is read. Other
+/// instances can be explained all the same.
+fn concerns_instance(error: &ClientError) -> bool {
+    matches!(
+        error,
+        ClientError::Unknown { .. } | ClientError::Store { source: StoreError::CorruptRow(_), .. }
+    )
+}
+
+fn unread(problem: String) -> WaitReason {
+    WaitReason::Unread { problem, too_long: false }
 }
 
 /// Reasons that stop the whole instance.

@@ -3,7 +3,9 @@
 
 use std::collections::BTreeMap;
 
-use perennial_core::store::{InstanceRow, PageLimit, Reply, Status, Store, TaskId, TaskRow, TaskState};
+use perennial_core::store::{
+    InstanceRow, PageLimit, Reply, Status, Store, StoreError, TaskId, TaskRow, TaskState,
+};
 use perennial_core::{InstanceKey, ShardId, Timestamp};
 use serde::{Deserialize, Serialize};
 
@@ -214,7 +216,14 @@ impl Client {
             let load = |store: &dyn Store, reply: Reply<_>| {
                 store.load(shard, key, u64::MAX, PageLimit { rows: 1, bytes: 0 }, reply);
             };
-            ids.extend(self.call("", load).await?.map(|loaded| loaded.row.id));
+            match self.call("", load).await {
+                Ok(loaded) => ids.extend(loaded.map(|loaded| loaded.row.id)),
+                // Its rows are damaged, which other checks report. Its key names it as well.
+                Err(ClientError::Store { source: StoreError::CorruptRow(_), .. }) => {
+                    ids.push(key.to_string())
+                }
+                Err(error) => return Err(error),
+            }
         }
         if let Some(example) = example {
             text = activity_text(kind, &example, now);

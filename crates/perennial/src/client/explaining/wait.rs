@@ -7,6 +7,7 @@ use perennial_core::{EventId, InstanceKey, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use super::text;
+use crate::client::InstanceView;
 
 /// An activity with at least this many failed attempts counts as failing repeatedly.
 const FAILING_ATTEMPTS: u32 = 3;
@@ -34,6 +35,16 @@ pub struct Explanation {
 }
 
 impl Explanation {
+    /// An explanation with these waits, and this many that were left out.
+    pub(super) fn of(
+        instance: &InstanceView,
+        at: Timestamp,
+        (waits, more): (Vec<Wait>, usize),
+    ) -> Explanation {
+        let InstanceView { id, key, status, .. } = instance;
+        Explanation { id: id.clone(), key: *key, status: *status, at, waits, more }
+    }
+
     /// The first wait in a few words, with the number of the others, for a column of a list. A missing
     /// runtime is left out if the instance waits for something else anyway.
     pub fn short(&self) -> String {
