@@ -53,7 +53,8 @@ fn s1_trying_to_open_a_file_again_leaves_the_owners_locks_alone() {
     let owner = place.owner();
     let session = owner.own_all();
     owner.write(session, start(&row(1, "a")));
-    let before = locks_on(&place.path());
+    // The owner's readers hold another lock now and then, for as long as they read.
+    let before = (0..50).map(|_| locks_on(&place.path())).min().unwrap();
     assert!(before > 0, "SQLite holds locks on its files");
     place.try_owner().unwrap_err();
     assert!(locks_on(&place.path()) >= before, "a look of somebody else may add one for a moment");
