@@ -1,4 +1,4 @@
-//! The node: what each input leads to.
+//! The node: the state machine that spans lanes. It takes times and responses of the store, and returns outputs for its driver.
 
 use std::mem;
 use std::sync::Arc;
