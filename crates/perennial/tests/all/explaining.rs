@@ -568,5 +568,14 @@ async fn h42_children_are_followed_to_a_limited_depth() {
     let told = client.explain("deep").await.unwrap().to_string();
     assert_eq!(told.matches("child `").count(), 6, "{told}");
     assert!(told.ends_with(", which is running"), "{told}");
+    // What the row of a child shows is reported even where its history is not read.
+    let seventh = format!("deep{}", "::1.2".repeat(6));
+    client.pause(&seventh, "an audit").await.unwrap();
+    until(&client, &seventh, |view| view.blocked.is_some()).await;
+    let told = masked(&client.explain("deep").await.unwrap().to_string());
+    assert!(told.ends_with(": paused since [time]: an audit"), "{told}");
+    let sixth = client.status(&format!("deep{}", "::1.2".repeat(5))).await.unwrap();
+    let listed = client.explain_each(&[sixth]).await.unwrap().remove(0);
+    assert_eq!(listed.short(), format!("child {seventh}: paused"));
     soon(runtime.shutdown()).await.unwrap();
 }

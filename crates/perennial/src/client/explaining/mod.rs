@@ -255,8 +255,8 @@ impl Client {
                 && around.seen.len() <= FOLLOWED_CHILDREN
                 && !around.seen.contains(&found.key)
         };
-        let waits = match found.as_ref().filter(is_followed) {
-            Some(found) => {
+        let waits = match &found {
+            Some(found) if is_followed(&found) => {
                 let depth = Depth { levels: depth.levels - 1, ..depth };
                 match self.waits(&id, found.key, around, depth).await {
                     // The parent's explanation already says that no runtime is running.
@@ -272,7 +272,13 @@ impl Client {
                     Err(error) => return Err(error),
                 }
             }
-            None => Vec::new(),
+            // Its row alone shows whether it can take turns.
+            Some(found) if !found.status.is_final() => {
+                let delay = delayed_start(found, around.nodes.now).map(|due| WaitReason::Start { due });
+                let states = of_row(found, around).into_iter().chain(delay);
+                states.map(|reason| Wait::new(reason, around.nodes.now)).collect()
+            }
+            _ => Vec::new(),
         };
         let (name, since, status) = (name.clone(), operation.at, found.map(|found| found.status));
         Ok(Some(WaitReason::Child { id, name, event, since, status, waits }))
@@ -297,9 +303,7 @@ fn of_instance(loaded: &LoadedInstance, around: &Surroundings, ownership: &Owner
     let LoadedInstance { row, inbox, tasks, .. } = loaded;
     let now = around.nodes.now;
     let wake_at = row.wake_at_ms.map(Timestamp::from_millis);
-    // The wake time of a blocked instance is that of its next retry.
-    let is_delayed = row.status == Status::Pending && row.blocked.is_none();
-    let starts = wake_at.filter(|due| is_delayed && *due > now);
+    let starts = delayed_start(row, now);
     let mut reasons = Vec::new();
     match ownership {
         Ownership::Live(_) => {}
@@ -324,6 +328,13 @@ fn of_instance(loaded: &LoadedInstance, around: &Surroundings, ownership: &Owner
     }
     reasons.extend(row.full.then_some(WaitReason::Full));
     reasons
+}
+
+/// The time of a start that is delayed.
+fn delayed_start(row: &InstanceRow, now: Timestamp) -> Option<Timestamp> {
+    // The wake time of a blocked instance is that of its next retry.
+    let is_delayed = row.status == Status::Pending && row.blocked.is_none();
+    row.wake_at_ms.map(Timestamp::from_millis).filter(|due| is_delayed && *due > now)
 }
 
 /// A pause, a block, or code that is not registered.

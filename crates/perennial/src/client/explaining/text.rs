@@ -73,7 +73,7 @@ pub(super) fn line(reason: &WaitReason, now: Timestamp) -> String {
                 (Some(status), _) if status.is_final() => {
                     format!("{child}, which has {}: its outcome has not arrived yet", ended(*status))
                 }
-                (Some(_), None) => format!("{child}, which is running"),
+                (Some(status), None) => format!("{child}, which is {}", status.name()),
                 (Some(_), Some((first, others))) => {
                     let which = if first.reason.is_state() { ":" } else { ", which waits for" };
                     let more = match others.len() {
@@ -116,7 +116,10 @@ pub(super) fn short(reason: &WaitReason, now: Timestamp) -> String {
         }
         WaitReason::Event { name, .. } => format!("event {name}"),
         WaitReason::Timer { due, .. } => format!("timer {}", due_in(*due, now)),
-        WaitReason::Child { id, .. } => format!("child {id}"),
+        WaitReason::Child { id, waits, .. } => match waits.first().map(|wait| &wait.reason) {
+            Some(state) if state.is_state() => format!("child {id}: {}", short(state, now)),
+            _ => format!("child {id}"),
+        },
         WaitReason::Update { name, .. } => format!("update {name}"),
         WaitReason::Delivery { to, .. } => format!("delivery to {to}"),
         WaitReason::Condition => "a condition".to_owned(),

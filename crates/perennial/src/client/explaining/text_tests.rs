@@ -143,6 +143,7 @@ fn reasons() -> Vec<WaitReason> {
         child(None, Vec::new()),
         child(Some(Status::Completed), Vec::new()),
         child(Some(Status::Running), Vec::new()),
+        child(Some(Status::Pending), Vec::new()),
         child(Some(Status::Running), vec![nested]),
         child(Some(Status::Running), vec![paused("an incident", None, false)]),
         WaitReason::Update { name: "add".to_owned(), event: EventId(6), since: ago(1_500) },

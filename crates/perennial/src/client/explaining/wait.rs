@@ -232,7 +232,8 @@ pub enum WaitReason {
         since: Timestamp,
         /// The status of the child; `None` if it has not been started yet.
         status: Option<Status>,
-        /// The waits of the child. Empty if it has ended, or is too deep in the tree to be read.
+        /// The waits of the child; only states of the whole instance, such as a block, if it is too deep in the
+        /// tree for its history to be read. Empty if it has ended.
         waits: Vec<Wait>,
     },
     /// The handler of an update that has not returned yet.
