@@ -229,7 +229,7 @@ async fn h42_operations_are_explained_alike_in_every_process_and_after_a_restart
     client.start_with(order, "later", (), delayed).await.unwrap();
     client.raise_event("order", APPROVED, true).await.unwrap();
     let retry = "activity `charge` (event 2): attempt 1 of 5 failed [age] ago with card service 503, next at [time] (in [age])";
-    let event = "event `approved` for [age], gives up in [age]";
+    let event = "event `approved` for [age]; a timer set with it fires in [age]";
     let child = "child `parent::1.2` (event 2), which waits for child `parent::1.2::1.2` (event 2), which waits for \
                  event `approved` for [age]";
     for round in 0..3 {

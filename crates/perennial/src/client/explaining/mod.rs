@@ -28,7 +28,7 @@ use perennial_core::{Decision, EventId, InstanceKey, ShardId, Timestamp};
 
 use self::activities::{Around, last_failure, max_attempts};
 use self::nodes::{Nodes, Ownership};
-use self::open_work::{OpenOperation, OpenWork, limiting_timer};
+use self::open_work::{OpenOperation, OpenWork, timer_beside};
 use self::reading::Looked;
 use super::{Client, InstanceView};
 use crate::error::ClientError;
@@ -92,7 +92,7 @@ impl Client {
     /// let explanation = client.explain("order-42").await?;
     /// let line = explanation.to_string();
     /// assert!(line.starts_with("event `approved` for "), "{line}");
-    /// assert!(line.contains("gives up in "), "{line}");
+    /// assert!(line.contains("; a timer set with it fires in "), "{line}");
     /// assert!(!explanation.is_stuck());
     /// # runtime.shutdown().await
     /// # }
@@ -198,16 +198,16 @@ impl Client {
         let operations = work.operations();
         let is_event =
             |operation: &&OpenOperation| matches!(operation.decision, Decision::ExternalSubscribed { .. });
-        let limits: BTreeMap<EventId, (EventId, Timestamp)> = operations
+        let timers: BTreeMap<EventId, (EventId, Timestamp)> = operations
             .iter()
             .filter(is_event)
-            .filter_map(|wait| limiting_timer(wait, &operations).map(|timer| (wait.event, timer)))
+            .filter_map(|wait| timer_beside(wait, &operations).map(|timer| (wait.event, timer)))
             .collect();
-        let folded: BTreeSet<EventId> = limits.values().map(|(timer, _)| *timer).collect();
+        let folded: BTreeSet<EventId> = timers.values().map(|(timer, _)| *timer).collect();
         let mut shown = operations.iter().filter(|operation| !folded.contains(&operation.event));
         let mut reasons = Vec::new();
         for operation in shown.by_ref().take(LISTED_OPERATIONS) {
-            let gives_up = limits.get(&operation.event).map(|(_, due)| *due);
+            let timer = timers.get(&operation.event).map(|(_, due)| *due);
             let reason = match &operation.decision {
                 Decision::ActivityScheduled { .. } => {
                     let task = tasks.get(&operation.event);
@@ -220,7 +220,7 @@ impl Client {
                 Decision::SubOrchestrationScheduled { .. } => {
                     Box::pin(self.child(row, operation, work, around, depth)).await?
                 }
-                _ => other(operation, gives_up),
+                _ => other(operation, timer),
             };
             reasons.extend(reason);
         }
@@ -412,11 +412,11 @@ fn activity(
 }
 
 /// Operations that are explained by the history alone.
-fn other(operation: &OpenOperation, gives_up: Option<Timestamp>) -> Option<WaitReason> {
+fn other(operation: &OpenOperation, timer: Option<Timestamp>) -> Option<WaitReason> {
     let (event, since) = (operation.event, operation.at);
     match &operation.decision {
         Decision::ExternalSubscribed { name } => {
-            Some(WaitReason::Event { name: name.clone(), event, since, gives_up })
+            Some(WaitReason::Event { name: name.clone(), event, since, timer })
         }
         Decision::TimerCreated { due_ms } => {
             Some(WaitReason::Timer { event, due: Timestamp::from_millis(*due_ms) })

@@ -151,10 +151,10 @@ impl OpenWork {
     }
 }
 
-/// The timer that limits a wait for an event: the only one that the same unit created in the same turn, with
-/// nothing but other waits between the two. `timeout` and `select` leave this pattern in a history. So does
-/// `join`, so a wait that is joined with a timer is reported as limited.
-pub(super) fn limiting_timer(
+/// The timer that belongs to a wait for an event: the only one that the same unit created in the same turn, with
+/// nothing but other waits between the two. `timeout`, `select` and `join` leave this pattern in a history, which
+/// does not record how the code combines the two: the timer may be the limit of the wait, or run beside it.
+pub(super) fn timer_beside(
     wait: &OpenOperation,
     operations: &[OpenOperation],
 ) -> Option<(EventId, Timestamp)> {

@@ -58,9 +58,13 @@ pub(super) fn line(reason: &WaitReason, now: Timestamp) -> String {
             format!("{asked}, ends at the latest {}{colon}{}", at_text(*until, now), cut(reason))
         }
         WaitReason::Activity(activity) => activity_line(activity, now),
-        WaitReason::Event { name, since, gives_up, .. } => {
-            let gives_up = gives_up.map_or_else(String::new, |at| gives_up_text(at, now));
-            format!("event `{name}` for {}{gives_up}", age(*since, now))
+        WaitReason::Event { name, since, timer, .. } => {
+            let timer = match timer.filter(|due| *due < FOR_EVER) {
+                Some(due) if due <= now => "; a timer set with it is due".to_owned(),
+                Some(due) => format!("; a timer set with it fires in {}", span(due - now)),
+                None => String::new(),
+            };
+            format!("event `{name}` for {}{timer}", age(*since, now))
         }
         WaitReason::Timer { due, .. } => format!("timer {}", until_text(*due, now)),
         WaitReason::Child { id, name, event, since, status, waits } => {

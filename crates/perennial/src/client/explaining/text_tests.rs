@@ -90,9 +90,9 @@ fn child(status: Option<Status>, waits: Vec<WaitReason>) -> WaitReason {
     WaitReason::Child { id, name, event: EventId(3), since, status, waits }
 }
 
-fn event(gives_up: Option<Timestamp>) -> WaitReason {
+fn event(timer: Option<Timestamp>) -> WaitReason {
     let name = "approved".to_owned();
-    WaitReason::Event { name, event: EventId(4), since: ago(3 * HOUR), gives_up }
+    WaitReason::Event { name, event: EventId(4), since: ago(3 * HOUR), timer }
 }
 
 fn timer(due: Timestamp) -> WaitReason {
@@ -136,6 +136,7 @@ fn reasons() -> Vec<WaitReason> {
         WaitReason::Full,
         WaitReason::Cancellation { reason: "no stock".to_owned(), since: ago(10_000), until: later(20_000) },
         event(Some(later(21 * HOUR))),
+        event(Some(ago(1))),
         event(None),
         timer(Timestamp::from_millis(1_795_420_800_000)),
         timer(ago(1_000)),

@@ -206,10 +206,10 @@ pub enum WaitReason {
         /// The time at which the wait began.
         #[serde(rename = "since_ms")]
         since: Timestamp,
-        /// The due time of a timer that the code created beside the wait, which is how a time limit is
-        /// recorded.
-        #[serde(rename = "gives_up_ms", default, skip_serializing_if = "Option::is_none")]
-        gives_up: Option<Timestamp>,
+        /// The due time of the timer that the code set together with the wait. A time limit is recorded like
+        /// this; so is a timer that merely runs beside the wait.
+        #[serde(rename = "timer_ms", default, skip_serializing_if = "Option::is_none")]
+        timer: Option<Timestamp>,
     },
     /// A timer that has not fired.
     Timer {
