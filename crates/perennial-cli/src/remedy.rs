@@ -79,7 +79,7 @@ fn by_code(code: Option<ErrorCode>) -> &'static str {
         ErrorCode::Deadline => "move the long computation into an activity",
         ErrorCode::MissingCode => "register that orchestration and version, and restart the program",
         ErrorCode::TakesProcessDown => "fix the cause of the crash, then `perennial retry` the instance",
-        _ => UNKNOWN,
+        code => code.remedy(),
     }
 }
 

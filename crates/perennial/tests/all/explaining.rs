@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use perennial::explain::{Explanation, FindingKind, Wait, WaitReason};
 use perennial::prelude::*;
-use perennial::{Client, Filter, InstanceView, RuntimeBuilder, RuntimeOptions};
+use perennial::{Client, ErrorCode, Filter, InstanceView, RuntimeBuilder, RuntimeOptions};
 use perennial_core::store::{
     MemoryStore, NewSession, NodeInfo, Served, SessionId, SessionRole, Store, TaskReport,
 };
@@ -435,6 +435,7 @@ async fn h42_what_is_stuck_is_found_by_its_cause() {
         ]
     );
     assert!(report.is_complete && report.findings.iter().all(|found| !found.remedy.is_empty()));
+    assert_eq!(report.findings[0].remedy, ErrorCode::Panic.remedy());
     assert!(report.findings[2].text.starts_with("activity `charge` fails repeatedly: 3 attempts, the last"));
     soon(runtime.shutdown()).await.unwrap();
     // No runtime is running now, and one instance has work to do.

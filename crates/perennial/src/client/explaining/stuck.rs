@@ -150,11 +150,10 @@ impl Client {
     ) -> Result<(), ClientError> {
         if let Some(blocked) = row.blocked.as_ref().filter(|blocked| blocked.pause.is_none()) {
             let cause = if blocked.cause.is_empty() { &blocked.reason } else { &blocked.cause };
-            let place = format!("{} {cause}", row.name);
+            let place = format!("{} {} {cause}", row.name, blocked.code);
             let group = groups.entry((FindingKind::Blocked, place)).or_default();
             group.text = format!("instances of `{}` are blocked: {}", row.name, text::cut(cause));
-            group.remedy =
-                "`perennial show` displays the report of each; `perennial retry` retries it".to_owned();
+            group.remedy = text::blocked_remedy(&blocked.code).to_owned();
             group.add(row);
         }
         if row.blocked.is_some() {

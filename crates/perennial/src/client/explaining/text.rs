@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use perennial_core::Timestamp;
 use perennial_core::store::Status;
+use perennial_core::{ErrorCode, Timestamp};
 
 use super::wait::{ActivityState, ActivityWait, WaitReason};
 
@@ -248,6 +248,7 @@ pub(super) fn remedy(reason: &WaitReason) -> Option<String> {
             let version = if version.is_empty() { "" } else { &format!(" {version}") };
             Some(format!("register `{name}`{version} in the program, and start it again"))
         }
+        WaitReason::Blocked { code, .. } => Some(blocked_remedy(code).to_owned()),
         WaitReason::Activity(activity) => Some(activity_remedy(activity)),
         WaitReason::Child { waits, .. } => waits.iter().find_map(|wait| wait.remedy.clone()),
         WaitReason::Unread { .. } => {
@@ -255,6 +256,12 @@ pub(super) fn remedy(reason: &WaitReason) -> Option<String> {
         }
         _ => None,
     }
+}
+
+/// The action for an instance that is blocked with a code.
+pub(super) fn blocked_remedy(code: &str) -> &'static str {
+    // A newer version may have written a code that this one does not know.
+    code.parse().map_or("read its report, fix the cause, then retry the instance", ErrorCode::remedy)
 }
 
 fn activity_remedy(activity: &ActivityWait) -> String {

@@ -128,6 +128,12 @@ fn reasons() -> Vec<WaitReason> {
             since: ago(65_000),
             attempts: 1,
         },
+        WaitReason::Blocked {
+            code: "PER-0999".to_owned(),
+            reason: "PER-0999 written by a newer version".to_owned(),
+            since: ago(65_000),
+            attempts: 2,
+        },
         not_registered("1.2.0", &["1.1.0", "2.0.0"]),
         not_registered("", &[]),
         WaitReason::Start { due: later(42 * HOUR) },
