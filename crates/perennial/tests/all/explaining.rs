@@ -73,6 +73,14 @@ async fn forgetful(ctx: OrchestrationContext) -> Result<String, String> {
 }
 
 #[orchestration]
+async fn forgets_twice(ctx: OrchestrationContext) -> Result<(String, String), String> {
+    let first = ctx.schedule_activity("forgotten", "5");
+    let second = ctx.schedule_activity("forgotten", "6");
+    let (first, second) = ctx.join2(first, second).await;
+    Ok((first?, second?))
+}
+
+#[orchestration]
 async fn order(ctx: OrchestrationContext) -> Result<bool, String> {
     let first = ctx.schedule_wait(APPROVED).await;
     let second = ctx.timeout(24 * HOUR, ctx.schedule_wait(APPROVED)).await.unwrap_or(false);
@@ -137,6 +145,7 @@ fn app(builder: RuntimeBuilder) -> RuntimeBuilder {
         .register(copies)
         .register(silently)
         .register(forgetful)
+        .register(forgets_twice)
         .register(order)
         .register(sleeps)
         .register(parent)
@@ -235,7 +244,8 @@ async fn h42_operations_are_explained_alike_in_every_process_and_after_a_restart
     for round in 0..3 {
         let (client, guest) = (runtime.client(), &guest);
         let line = async |id: &str, beginning: &str| line(&client, guest, id, beginning).await;
-        assert_eq!(line("pays", "activity").await, retry, "round {round}");
+        let failed = "activity `charge` (event 2): attempt 1 of 5 failed";
+        assert_eq!(line("pays", failed).await, retry, "round {round}");
         let running = line("copies", "activity `uploads` (event 2): attempt 1 of 1 running").await;
         let heard = "activity `uploads` (event 2): attempt 1 of 1 running on shop-1 for [age], heartbeat [age] old: 40 %";
         assert_eq!(running, heard);
@@ -420,6 +430,13 @@ async fn h42_what_is_stuck_is_found_by_its_cause() {
     }
     client.start(forgetful, "forgetful", ()).await.unwrap();
     explained(&client, "forgetful", "activity `forgotten` (event 2): queued").await;
+    client.start(forgets_twice, "twice", ()).await.unwrap();
+    soon(async {
+        while client.stats().await.unwrap().tasks_queued.rows < 3 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    })
+    .await;
     client.start(pays_in_vain, "in-vain", ()).await.unwrap();
     explained(&client, "in-vain", "activity `charge` (event 2): attempt 3 of 5 failed").await;
     let report = guest.find_stuck().await.unwrap();
@@ -430,7 +447,7 @@ async fn h42_what_is_stuck_is_found_by_its_cause() {
         found,
         [
             (FindingKind::Blocked, 2, ids(&["broken-1", "broken-2"])),
-            (FindingKind::ActivityNotRegistered, 1, ids(&["forgetful"])),
+            (FindingKind::ActivityNotRegistered, 2, ids(&["forgetful", "twice"])),
             (FindingKind::ActivityFailing, 1, ids(&["in-vain"])),
         ]
     );

@@ -1,7 +1,7 @@
 //! Stuck instances and activities of a store, grouped by cause. Reading is bounded: of a large store only a
 //! part is read.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use perennial_core::store::{
     InstanceRow, PageLimit, Reply, Status, Store, StoreError, TaskId, TaskRow, TaskState,
@@ -48,7 +48,7 @@ pub struct Finding {
     pub text: String,
     /// The action to take.
     pub remedy: String,
-    /// The number of affected instances, or of their activities.
+    /// The number of affected instances.
     pub count: usize,
     /// The ids of the first affected instances.
     pub instances: Vec<String>,
@@ -76,8 +76,9 @@ pub enum FindingKind {
 /// The members of a finding.
 #[derive(Default)]
 struct Group {
-    count: usize,
-    instances: Vec<(ShardId, InstanceKey)>,
+    members: BTreeSet<InstanceKey>,
+    /// The places of the first instances whose ids are not known yet.
+    places: Vec<(ShardId, InstanceKey)>,
     ids: Vec<String>,
     /// An example for the text.
     example: Option<ActivityWait>,
@@ -87,17 +88,16 @@ struct Group {
 
 impl Group {
     fn add(&mut self, row: &InstanceRow) {
-        self.count += 1;
+        self.members.insert(row.key);
         if self.ids.len() < NAMED {
             self.ids.push(row.id.clone());
         }
     }
 
     fn add_task(&mut self, task: &TaskRow, example: impl FnOnce() -> ActivityWait) {
-        self.count += 1;
-        let place = (task.shard, task.id.key);
-        if self.instances.len() < NAMED && !self.instances.contains(&place) {
-            self.instances.push(place);
+        // A fan-out has many tasks of one instance.
+        if self.members.insert(task.id.key) && self.places.len() < NAMED {
+            self.places.push((task.shard, task.id.key));
         }
         self.example.get_or_insert_with(example);
     }
@@ -210,8 +210,8 @@ impl Client {
 
     /// A finding, with the ids of its instances.
     async fn finding(&self, kind: FindingKind, group: Group, now: Timestamp) -> Result<Finding, ClientError> {
-        let Group { count, instances, mut ids, example, mut text, mut remedy } = group;
-        for (shard, key) in instances {
+        let Group { members, places, mut ids, example, mut text, mut remedy } = group;
+        for (shard, key) in places {
             let load = |store: &dyn Store, reply: Reply<_>| {
                 store.load(shard, key, u64::MAX, PageLimit { rows: 1, bytes: 0 }, reply);
             };
@@ -228,7 +228,7 @@ impl Client {
             text = activity_text(kind, &example, now);
             remedy = text::remedy(&WaitReason::Activity(example)).unwrap_or_default();
         }
-        Ok(Finding { kind, text, remedy, count, instances: ids })
+        Ok(Finding { kind, text, remedy, count: members.len(), instances: ids })
     }
 }
 
