@@ -10,7 +10,7 @@ use perennial_core::{InstanceKey, ShardId, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use super::activities::last_failure;
-use super::nodes::Nodes;
+use super::nodes::{Nodes, Ownership};
 use super::text::{self, span};
 use super::wait::{ActivityState, ActivityWait, WaitReason};
 use crate::client::Client;
@@ -166,10 +166,11 @@ impl Client {
                 if !groups.contains_key(&key) {
                     let owner =
                         self.call(&row.id, |store, reply| store.shard_owner(row.shard, reply)).await?;
-                    let reason = WaitReason::NoRuntime {
-                        since: owner.idle_since_ms.map(Timestamp::from_millis),
-                        has_work: true,
+                    let since = match nodes.ownership(owner) {
+                        Ownership::NoRuntime(since) => since,
+                        Ownership::Live(_) | Ownership::NoOwner(_) => None,
                     };
+                    let reason = WaitReason::NoRuntime { since, has_work: true };
                     let line = text::line(&reason, nodes.now);
                     let text = format!("instances have work to do, and {line}");
                     let remedy = text::remedy(&reason).unwrap_or_default();

@@ -21,7 +21,7 @@ fn utc(time: Timestamp) -> String {
 pub(super) fn line(reason: &WaitReason, now: Timestamp) -> String {
     match reason {
         WaitReason::NoRuntime { since: Some(since), .. } => {
-            format!("no runtime has run on this store since {}", utc(*since))
+            format!("no runtime is running on this store; the lease of the last one ended at {}", utc(*since))
         }
         WaitReason::NoRuntime { since: None, .. } => "no runtime has run on this store yet".to_owned(),
         WaitReason::NoOwner { since: Some(since) } => {
@@ -127,7 +127,8 @@ pub(super) fn short(reason: &WaitReason, now: Timestamp) -> String {
         WaitReason::Update { name, .. } => format!("update {name}"),
         WaitReason::Delivery { to, .. } => format!("delivery to {to}"),
         WaitReason::Condition => "a condition".to_owned(),
-        WaitReason::Unread { .. } => "unknown".to_owned(),
+        WaitReason::Unread { too_long: true, .. } => "history too long for a list, see `perennial show`".to_owned(),
+        WaitReason::Unread { .. } => "history not readable".to_owned(),
     }
 }
 

@@ -121,7 +121,8 @@ impl fmt::Display for Wait {
 pub enum WaitReason {
     /// No process runs orchestrations on this store.
     NoRuntime {
-        /// Since when; `None` if no runtime has run yet.
+        /// The end of the last runtime's lease: its shutdown, or some seconds after its process ended without
+        /// one. `None` if no runtime has run yet.
         #[serde(rename = "since_ms")]
         since: Option<Timestamp>,
         /// Whether the instance has work to do now.
