@@ -401,14 +401,17 @@ pub enum ClientError {
     },
     /// The instance did not end in time.
     #[error(
-        "{prefix}: instance {id:?} did not end within {limit:?}, and is still running; `Client::explain` shows what it waits for",
-        prefix = self.code().prefix()
+        "{prefix}: instance {id:?} did not end within {limit:?}{state}",
+        prefix = self.code().prefix(),
+        state = still_open(blocked.as_deref())
     )]
     Elapsed {
         /// The id of the instance.
         id: String,
         /// How long the caller waited.
         limit: Duration,
+        /// Why the instance is blocked or paused, if it was when the time was up.
+        blocked: Option<String>,
     },
     /// The instance is blocked.
     #[error("{prefix}: instance {id:?} cannot respond until the cause is fixed: {reason}", prefix = self.code().prefix())]
@@ -530,4 +533,12 @@ pub enum OrchestrationError {
         /// The reason.
         reason: String,
     },
+}
+
+/// What is known of an instance that did not end in time.
+fn still_open(blocked: Option<&str>) -> String {
+    match blocked {
+        Some(reason) => format!(", because it is blocked: {reason}"),
+        None => ", and is still running; `Client::explain` shows what it waits for".to_owned(),
+    }
 }

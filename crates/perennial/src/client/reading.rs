@@ -40,8 +40,15 @@ impl Client {
     pub async fn result_within(&self, id: &str, limit: Duration) -> Result<Payload, Error> {
         match tokio::time::timeout(limit, self.result(id)).await {
             Ok(result) => result,
-            Err(_) => Err(ClientError::Elapsed { id: id.to_owned(), limit }.into()),
+            Err(_) => Err(self.elapsed(id, limit).await.into()),
         }
+    }
+
+    /// The error of a wait that took too long. It says whether the instance is blocked, if the store can tell soon.
+    pub(crate) async fn elapsed(&self, id: &str, limit: Duration) -> ClientError {
+        let row = tokio::time::timeout(LOOK_PAUSES.1, self.row(id)).await;
+        let blocked = row.ok().and_then(Result::ok).and_then(|row| row.blocked);
+        ClientError::Elapsed { id: id.to_owned(), limit, blocked: blocked.map(|blocked| blocked.reason) }
     }
 
     /// Like [`result`](Client::result), but returns [`ClientError::Blocked`] with the reason as soon as the

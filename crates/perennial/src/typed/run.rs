@@ -149,7 +149,7 @@ impl<O, E> Run<O, E> {
     pub async fn result_within(&self, limit: Duration) -> Result<O, RunError<E>> {
         match tokio::time::timeout(limit, self.result()).await {
             Ok(result) => result,
-            Err(_) => Err(ClientError::Elapsed { id: self.id.clone(), limit }.into()),
+            Err(_) => Err(self.client.elapsed(&self.id, limit).await.into()),
         }
     }
 

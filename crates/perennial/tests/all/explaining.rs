@@ -279,7 +279,7 @@ async fn h42_operations_are_explained_alike_in_every_process_and_after_a_restart
     runtime_client.terminate("order", "enough").await.unwrap();
     until(&guest, "order", |view| view.status.is_final()).await;
     let over = guest.explain("order").await.unwrap();
-    assert_eq!((over.to_string().as_str(), over.waits.len()), ("nothing: it has been terminated", 0));
+    assert_eq!((over.to_string().as_str(), over.waits.len()), ("nothing: it has been terminated: enough", 0));
     assert!(matches!(guest.explain("nobody").await, Err(ClientError::NotFound { .. })));
     soon(runtime.shutdown_within(Duration::from_millis(50))).await.unwrap();
 }

@@ -24,6 +24,7 @@ mod deleting;
 mod error_codes;
 mod examples;
 mod explaining;
+mod explaining_events;
 mod failing_disk;
 mod fallbacks;
 mod filters;

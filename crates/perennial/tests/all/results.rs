@@ -27,7 +27,7 @@ async fn p4_a_result_is_waited_for_within_a_limit_and_the_instance_goes_on() {
     let client = runtime.client();
     let run = client.start(patient, "patient-1", ()).await.unwrap();
     let limit = Duration::from_millis(10);
-    let elapsed = ClientError::Elapsed { id: "patient-1".to_owned(), limit };
+    let elapsed = ClientError::Elapsed { id: "patient-1".to_owned(), limit, blocked: None };
     assert_eq!(run.result_within(limit).await, Err(RunError::Client(elapsed.clone())));
     let error = client.result_within("patient-1", limit).await.unwrap_err();
     assert!(matches!(&error, Error::Client(error) if *error == elapsed), "{error}");
@@ -57,6 +57,10 @@ async fn p4_waiting_ends_with_the_reason_when_the_instance_is_blocked() {
     }
     let error = by_id.unwrap_err();
     assert!(matches!(&error, Error::Client(ClientError::Blocked { .. })), "{error}");
+    let limit = Duration::from_millis(10);
+    let late = run.result_within(limit).await.unwrap_err().to_string();
+    assert!(late.contains("within 10ms, because it is blocked: PER-0201 panic"), "{late}");
+    assert_eq!(client.result_within("broken-1", limit).await.unwrap_err().to_string(), late);
     // An instance that was blocked and has ended is reported as ended.
     client.terminate("broken-1", "given up").await.unwrap();
     assert!(matches!(soon(run.result_unless_blocked()).await, Err(RunError::Ended(_))));

@@ -2,7 +2,7 @@
 
 use perennial_core::codec::{Codecs, EncodedPayload, PayloadContext};
 use perennial_core::store::{TaskRow, TaskState};
-use perennial_core::{ActivityOptions, Payload, Timestamp};
+use perennial_core::{ActivityOptions, InstanceKey, Payload, Timestamp};
 
 use super::nodes::{Nodes, Ownership};
 use super::text::cut;
@@ -88,15 +88,17 @@ pub(super) fn state(task: Option<&TaskRow>, around: &Around<'_>, queued: u64) ->
 }
 
 fn running(task: &TaskRow, node: String, codecs: &Codecs) -> ActivityState {
-    let details = task.details.as_ref().map(|details| {
-        let decoded = codecs.decode(details, &PayloadContext::of(task.id.key)).ok();
-        // Details that cannot be decoded here are shown as a marker.
-        let shown = decoded.or_else(|| EncodedPayload::of(details).map(|encoded| encoded.marker()));
-        cut(&shown.unwrap_or_else(Payload::null).to_text())
-    });
+    let details = task.details.as_ref().map(|details| decoded_text(details, task.id.key, codecs));
     let (since, heard) =
         (task.since_ms.map(Timestamp::from_millis), task.heard_ms.map(Timestamp::from_millis));
     ActivityState::Running { node, since, heard, details }
+}
+
+/// The text of a stored payload, shortened. A payload that cannot be decoded here is shown as a marker.
+pub(super) fn decoded_text(payload: &Payload, key: InstanceKey, codecs: &Codecs) -> String {
+    let decoded = codecs.decode(payload, &PayloadContext::of(key)).ok();
+    let shown = decoded.or_else(|| EncodedPayload::of(payload).map(|encoded| encoded.marker()));
+    cut(&shown.unwrap_or_else(Payload::null).to_text())
 }
 
 fn waiting(task: &TaskRow, around: &Around<'_>) -> ActivityState {

@@ -24,9 +24,9 @@ use perennial_core::shard::child_id;
 use perennial_core::store::{
     InstanceRow, LoadedInstance, PausedOrchestrations, Status, StoreError, TaskRow, TaskState,
 };
-use perennial_core::{Decision, EventId, InstanceKey, ShardId, Timestamp};
+use perennial_core::{Decision, Ending, EventId, InstanceKey, ShardId, Timestamp};
 
-use self::activities::{Around, last_failure, max_attempts};
+use self::activities::{Around, decoded_text, last_failure, max_attempts};
 use self::nodes::{Nodes, Ownership};
 use self::open_work::{OpenOperation, OpenWork, timer_beside};
 use self::reading::Looked;
@@ -57,6 +57,24 @@ impl Depth {
 
 /// How many children are read for one explanation.
 const FOLLOWED_CHILDREN: usize = 20;
+
+/// What an explanation tells of an instance.
+#[derive(Default)]
+struct Found {
+    waits: Vec<Wait>,
+    /// The number of operations that were left out.
+    more: usize,
+    /// The numbers of events that no wait has taken, by name.
+    untaken: BTreeMap<String, usize>,
+    /// The error or the reason with which it ended.
+    ending: Option<String>,
+}
+
+impl Found {
+    fn only(reason: WaitReason, now: Timestamp) -> Found {
+        Found { waits: vec![Wait::new(reason, now)], ..Found::default() }
+    }
+}
 
 /// Data that is the same for all instances of an explanation.
 struct Surroundings {
@@ -113,7 +131,7 @@ impl Client {
                 Err(ClientError::NotFound { .. }) => {
                     let now = around.nodes.now;
                     let deleted = unread("it was deleted in the meantime".to_owned());
-                    Explanation::of(instance, now, (vec![Wait::new(deleted, now)], 0))
+                    Explanation::of(instance, now, Found::only(deleted, now))
                 }
                 explained => explained?,
             };
@@ -137,26 +155,39 @@ impl Client {
     ) -> Result<Explanation, ClientError> {
         let InstanceView { id, key, status, .. } = instance;
         let now = around.nodes.now;
-        let waits = match status.is_final() {
-            true => (Vec::new(), 0),
-            false => match self.waits(id, *key, around, depth).await {
-                Err(error) if concerns_instance(&error) => {
-                    (vec![Wait::new(unread(error.to_string()), now)], 0)
-                }
-                waits => waits?,
-            },
+        let found = match status.is_final() {
+            // The error of an instance is in its history, which is not read for each instance of a list.
+            true if depth.levels == 0 => Ok(Found::default()),
+            true => self.ending(id, *key, depth).await.map(|ending| Found { ending, ..Found::default() }),
+            false => self.waits(id, *key, around, depth).await,
         };
-        Ok(Explanation::of(instance, now, waits))
+        let found = match found {
+            Err(error) if concerns_instance(&error) => Found::only(unread(error.to_string()), now),
+            found => found?,
+        };
+        Ok(Explanation::of(instance, now, found))
     }
 
-    /// The waits of an instance, and the number of operations that were left out.
+    /// The error or the reason with which an instance ended, if there is one and its history can be read.
+    async fn ending(&self, id: &str, key: InstanceKey, depth: Depth) -> Result<Option<String>, ClientError> {
+        let row = self.row_of(id, Some(key)).await?;
+        let Ok(work) = self.read_work(&row, depth).await? else { return Ok(None) };
+        Ok(match work.ending() {
+            Some(Ending::OrchestrationFailed { error }) => Some(decoded_text(error, key, &self.codecs)),
+            Some(
+                Ending::OrchestrationCancelled { reason, .. } | Ending::OrchestrationTerminated { reason },
+            ) => Some(text::cut(reason)).filter(|reason| !reason.is_empty()),
+            _ => None,
+        })
+    }
+
     async fn waits(
         &self,
         id: &str,
         key: InstanceKey,
         around: &mut Surroundings,
         depth: Depth,
-    ) -> Result<(Vec<Wait>, usize), ClientError> {
+    ) -> Result<Found, ClientError> {
         around.seen.insert(key);
         let shard = ShardId::of(id);
         let Some(Looked { loaded, work }) = self.look(id, shard, key, depth).await? else {
@@ -167,7 +198,7 @@ impl Client {
         let now = around.nodes.now;
         let mut reasons = of_instance(&loaded, around, &ownership);
         let LoadedInstance { row, tasks, .. } = loaded;
-        let mut more = 0;
+        let mut found = Found::default();
         match work {
             Err(unread) => reasons.push(unread),
             Ok(work) if !row.status.is_final() && !work.has_ended() => {
@@ -175,14 +206,15 @@ impl Client {
                 let tasks = tasks.into_iter().map(|task| (task.id.event, task)).collect();
                 let (open, left_out) =
                     self.operations(&row, &work, &tasks, &ownership, around, depth).await?;
-                more = left_out;
+                (found.more, found.untaken) = (left_out, work.untaken_events());
                 let is_idle = reasons.is_empty() && open.is_empty() && work.turns() > 0;
                 reasons.extend(open);
                 reasons.extend(is_idle.then_some(WaitReason::Condition));
             }
             Ok(_) => {}
         }
-        Ok((reasons.into_iter().map(|reason| Wait::new(reason, now)).collect(), more))
+        found.waits = reasons.into_iter().map(|reason| Wait::new(reason, now)).collect();
+        Ok(found)
     }
 
     /// The waits of the code of an instance, and the number of operations that were left out.
@@ -260,9 +292,9 @@ impl Client {
                 let depth = Depth { levels: depth.levels - 1, ..depth };
                 match self.waits(&id, found.key, around, depth).await {
                     // The parent's explanation already says that no runtime is running.
-                    Ok((waits, _)) => {
+                    Ok(found) => {
                         let is_news = |wait: &Wait| !matches!(wait.reason, WaitReason::NoRuntime { .. });
-                        waits.into_iter().filter(is_news).collect()
+                        found.waits.into_iter().filter(is_news).collect()
                     }
                     // Deleted in the meantime.
                     Err(ClientError::NotFound { .. }) => Vec::new(),

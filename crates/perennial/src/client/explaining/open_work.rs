@@ -5,7 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use perennial_core::history::CancelRequest;
 use perennial_core::store::{TurnReader, TurnRow};
-use perennial_core::{Decision, EventId, HistoryError, InstanceKey, Job, Ledger, Timestamp, Turn, UnitId};
+use perennial_core::{
+    Decision, Ending, EventId, HistoryError, InstanceKey, Job, Ledger, Timestamp, Turn, UnitId,
+};
 
 /// How many unread events of all names are remembered by id, to know the name of a skipped one. No more can
 /// be unread.
@@ -33,6 +35,7 @@ pub(super) struct OpenWork {
     /// The number of events that arrived, by name. Waits take them in order, and stay open in the ledger.
     came: BTreeMap<String, usize>,
     remembered: BTreeMap<EventId, String>,
+    ending: Option<Ending>,
     /// The execution that started each child, if a reset kept it from another one.
     adopted: BTreeMap<EventId, u64>,
 }
@@ -47,6 +50,7 @@ impl OpenWork {
             stopping: BTreeSet::new(),
             came: BTreeMap::new(),
             remembered: BTreeMap::new(),
+            ending: None,
             adopted: BTreeMap::new(),
         }
     }
@@ -95,6 +99,7 @@ impl OpenWork {
                 _ => {}
             }
         }
+        self.ending = turn.ending().cloned();
         for (event, unit, decision) in turn.decisions() {
             if let Decision::ActivityStopRequested { source_event_id } = decision {
                 self.stopping.insert(*source_event_id);
@@ -106,6 +111,11 @@ impl OpenWork {
     /// Whether the execution has ended.
     pub(super) fn has_ended(&self) -> bool {
         self.ledger.ended().is_some()
+    }
+
+    /// How the execution ended, if it did. Payloads are as the store has them.
+    pub(super) fn ending(&self) -> Option<&Ending> {
+        self.ending.as_ref()
     }
 
     /// Whether the code requested the activity to stop.
@@ -130,6 +140,21 @@ impl OpenWork {
     /// The updates whose handlers run: the name of each, and when it was accepted.
     pub(super) fn updates(&self) -> impl Iterator<Item = (EventId, &str, Timestamp)> {
         self.updates.iter().map(|(event, (name, at))| (*event, name.as_str(), *at))
+    }
+
+    /// The numbers of events that no wait has taken, by name. A handler for the name may have: handlers are not
+    /// recorded.
+    pub(super) fn untaken_events(&self) -> BTreeMap<String, usize> {
+        let mut untaken = self.came.clone();
+        for (_, decision) in self.ledger.open() {
+            if let Decision::ExternalSubscribed { name } = decision
+                && let Some(count) = untaken.get_mut(name)
+            {
+                *count = count.saturating_sub(1);
+            }
+        }
+        untaken.retain(|_, count| *count > 0);
+        untaken
     }
 
     /// The operations without a result, in the order in which they were scheduled. Waits whose event has

@@ -61,7 +61,7 @@ impl Client {
     }
 
     /// The open operations of the current execution, from as many turns as are read in pages.
-    async fn read_work(
+    pub(super) async fn read_work(
         &self,
         row: &InstanceRow,
         depth: Depth,

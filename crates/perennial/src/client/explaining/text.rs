@@ -1,5 +1,6 @@
 //! Waits as English text: one line each.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use perennial_core::store::Status;
@@ -9,6 +10,8 @@ use super::wait::{ActivityState, ActivityWait, WaitReason};
 
 /// How many characters of a text that users wrote are shown.
 pub(super) const SHOWN_CHARS: usize = 200;
+/// How many names of events are shown.
+const NAMED_EVENTS: usize = 5;
 /// The first moment of the year 10000. A timer that is due then never fires.
 const FOR_EVER: Timestamp = Timestamp::from_millis(253_402_300_800_000);
 
@@ -127,7 +130,9 @@ pub(super) fn short(reason: &WaitReason, now: Timestamp) -> String {
         WaitReason::Update { name, .. } => format!("update {name}"),
         WaitReason::Delivery { to, .. } => format!("delivery to {to}"),
         WaitReason::Condition => "a condition".to_owned(),
-        WaitReason::Unread { too_long: true, .. } => "history too long for a list, see `perennial show`".to_owned(),
+        WaitReason::Unread { too_long: true, .. } => {
+            "history too long for a list, see `perennial show`".to_owned()
+        }
         WaitReason::Unread { .. } => "history not readable".to_owned(),
     }
 }
@@ -279,6 +284,22 @@ fn activity_remedy(activity: &ActivityWait) -> String {
             "fix the cause of the failures of `{name}`; a running program retries it by its policy. Or cancel the instance"
         ),
     }
+}
+
+/// Events that no wait has taken, in one line. Only some names are shown: senders choose them.
+pub(super) fn untaken(events: &BTreeMap<String, usize>) -> Option<String> {
+    let named = |(name, count): (&String, &usize)| format!("`{}` ({count})", cut(name));
+    let shown: Vec<String> = events.iter().take(NAMED_EVENTS).map(named).collect();
+    let others = match events.len() - shown.len() {
+        0 => String::new(),
+        others => format!(" and {}", many(others as u64, "other name")),
+    };
+    let list = shown.join(", ");
+    (!events.is_empty()).then(|| {
+        format!(
+            "events that no wait has taken, so they are unread unless a handler takes them: {list}{others}"
+        )
+    })
 }
 
 /// How an instance has ended.

@@ -1,5 +1,6 @@
 //! The texts of all kinds of waits.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use perennial_core::store::Status;
@@ -189,14 +190,21 @@ fn h42_waits_are_read_back_from_json_as_they_were_written() {
 fn h42_an_explanation_has_a_line_for_each_wait_and_fits_into_a_column() {
     let (id, key) = ("a".to_owned(), perennial_core::InstanceKey::new(1, 1));
     let waits = [event(None), timer(later(60_000))].map(|reason| Wait::new(reason, NOW)).to_vec();
-    let open = Explanation { id, key, status: Status::Running, at: NOW, waits, more: 7 };
+    let untaken_events = BTreeMap::from([("aproved".to_owned(), 2), ("paid".to_owned(), 1)]);
+    let ending = None;
+    let open =
+        Explanation { id, key, status: Status::Running, at: NOW, waits, more: 7, untaken_events, ending };
     assert_eq!(
         open.to_string(),
-        "event `approved` for 3 h\ntimer until 2026-11-16T14:03:02Z (in 1 min)\nand 7 more"
+        "event `approved` for 3 h\ntimer until 2026-11-16T14:03:02Z (in 1 min)\nand 7 more\nevents that no wait has taken, so \
+         they are unread unless a handler takes them: `aproved` (2), `paid` (1)"
     );
     assert_eq!((open.short().as_str(), open.is_stuck()), ("event approved (+8)", false));
     let ended = Explanation { status: Status::Cancelled, waits: Vec::new(), more: 0, ..open };
     assert_eq!((ended.to_string().as_str(), ended.short().as_str()), ("nothing: it has been cancelled", ""));
+    let ending = Some("the card was declined".to_owned());
+    let failed = Explanation { status: Status::Failed, ending, ..ended };
+    assert_eq!(failed.to_string(), "nothing: it has failed: the card was declined");
 }
 
 #[test]

@@ -1,12 +1,13 @@
 //! The waits of an instance, as data.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 use perennial_core::store::Status;
 use perennial_core::{EventId, InstanceKey, Timestamp};
 use serde::{Deserialize, Serialize};
 
-use super::text;
+use super::{Found, text};
 use crate::client::InstanceView;
 
 /// An activity with at least this many failed attempts counts as failing repeatedly.
@@ -14,7 +15,7 @@ const FAILING_ATTEMPTS: u32 = 3;
 
 /// Everything that an instance waits for. Computed by [`Client::explain`](crate::Client::explain).
 ///
-/// `Display` writes one line per wait. Serialised, each wait has its line and the same facts as fields.
+/// `Display` writes one line per wait, and one for events that no wait has taken. Serialised, each wait has its line and the same facts as fields.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Explanation {
@@ -32,17 +33,22 @@ pub struct Explanation {
     pub waits: Vec<Wait>,
     /// The number of open operations that are not listed.
     pub more: usize,
+    /// The numbers of events that arrived and that no wait has taken, by name: events that nothing waits for yet,
+    /// misspelled ones, and events of names that the code handles with `on_event`, which the history does not
+    /// show.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub untaken_events: BTreeMap<String, usize>,
+    /// The error of an instance that failed, or the reason of one that was cancelled or terminated, shortened.
+    /// `None` for others, and in a list, for which histories of ended instances are not read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ending: Option<String>,
 }
 
 impl Explanation {
-    /// An explanation with these waits, and this many that were left out.
-    pub(super) fn of(
-        instance: &InstanceView,
-        at: Timestamp,
-        (waits, more): (Vec<Wait>, usize),
-    ) -> Explanation {
+    pub(super) fn of(instance: &InstanceView, at: Timestamp, found: Found) -> Explanation {
         let InstanceView { id, key, status, .. } = instance;
-        Explanation { id: id.clone(), key: *key, status: *status, at, waits, more }
+        let Found { waits, more, untaken: untaken_events, ending } = found;
+        Explanation { id: id.clone(), key: *key, status: *status, at, waits, more, untaken_events, ending }
     }
 
     /// The first wait in a few words, with the number of the others, for a column of a list. A missing
@@ -59,6 +65,11 @@ impl Explanation {
         }
     }
 
+    /// Names the [events](Explanation::untaken_events) that no wait has taken in one line; `None` if there are none.
+    pub fn untaken_text(&self) -> Option<String> {
+        text::untaken(&self.untaken_events)
+    }
+
     /// Whether one of the waits does not end without intervention.
     pub fn is_stuck(&self) -> bool {
         self.waits.iter().any(Wait::is_stuck)
@@ -68,7 +79,8 @@ impl Explanation {
 impl fmt::Display for Explanation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.waits.is_empty() {
-            return write!(f, "nothing: it has {}", text::ended(self.status));
+            write!(f, "nothing: it has {}", text::ended(self.status))?;
+            return self.ending.as_ref().map_or(Ok(()), |ending| write!(f, ": {ending}"));
         }
         for (place, wait) in self.waits.iter().enumerate() {
             if place > 0 {
@@ -79,7 +91,10 @@ impl fmt::Display for Explanation {
         if self.more > 0 {
             write!(f, "\nand {} more", self.more)?;
         }
-        Ok(())
+        match self.untaken_text() {
+            Some(untaken) => write!(f, "\n{untaken}"),
+            None => Ok(()),
+        }
     }
 }
 
