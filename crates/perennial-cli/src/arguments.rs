@@ -296,9 +296,10 @@ pub(crate) enum Executions {
 fn executions(text: &str) -> Result<Executions, String> {
     match text {
         "all" => Ok(Executions::All),
-        number => {
-            number.parse().map(Executions::One).map_err(|_| "expected a number from 1, or all".to_owned())
-        }
+        number => match number.parse() {
+            Ok(execution @ 1..) => Ok(Executions::One(execution)),
+            _ => Err("expected a number from 1, or all".to_owned()),
+        },
     }
 }
 

@@ -35,7 +35,7 @@ pub(crate) async fn history(
 ) -> Result<(), Failure> {
     let current = client.status(id).await?.execution;
     match executions {
-        Some(Executions::One(execution)) if execution == 0 || execution > current => {
+        Some(Executions::One(execution)) if execution > current => {
             let message = format!("instance {id:?} has no execution {execution}; the latest is {current}");
             Err(Failure::new(ExitKind::NotFound, message))
         }
@@ -48,12 +48,12 @@ pub(crate) async fn history(
             show_history(id, (current, current), &history, as_json, as_timeline)
         }
         Some(Executions::All) => {
-            for execution in 1..=current {
+            for execution in client.executions(id).await? {
                 match client.history_of(id, execution).await {
                     Ok(history) => {
                         show_history(id, (execution, current), &history, as_json, as_timeline)?;
                     }
-                    // Executions are deleted oldest first.
+                    // It was deleted after the executions were listed.
                     Err(ClientError::NoExecution { .. }) => {}
                     Err(error) => return Err(error.into()),
                 }

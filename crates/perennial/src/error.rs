@@ -343,9 +343,9 @@ pub enum ClientError {
         reason: String,
     },
     /// A value cannot be written as JSON.
-    #[error("{prefix}: the payload for instance {id:?} cannot be written as JSON: {problem}", prefix = self.code().prefix())]
+    #[error("{prefix}: {value} cannot be written as JSON: {problem}", value = value_for(id), prefix = self.code().prefix())]
     Unwritable {
-        /// The id of the instance.
+        /// The id of the instance; empty if the value is that of a filter.
         id: String,
         /// The reason.
         problem: String,
@@ -533,6 +533,14 @@ pub enum OrchestrationError {
         /// The reason.
         reason: String,
     },
+}
+
+/// The value that cannot be written.
+fn value_for(id: &str) -> String {
+    match id {
+        "" => "a value of the filter".to_owned(),
+        id => format!("the payload for instance {id:?}"),
+    }
 }
 
 /// What is known of an instance that did not end in time.

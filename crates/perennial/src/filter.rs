@@ -244,7 +244,10 @@ impl<'a> Term<'a> {
         let operators = ["^=", "<=", ">=", "=", "<", ">"];
         let operator = operators.into_iter().find(|operator| rest.starts_with(operator)).ok_or_else(wrong)?;
         let rest = &rest[operator.len()..];
-        let end = if rest.starts_with(['"', '[', '{']) {
+        // Lists and objects are values of attributes; elsewhere the text means itself.
+        let is_value = field.starts_with("attr.") && operator != "^=";
+        let is_json = rest.starts_with('"') || is_value && rest.starts_with(['[', '{']);
+        let end = if is_json {
             let mut values = serde_json::Deserializer::from_str(rest).into_iter::<IgnoredAny>();
             match values.next() {
                 Some(Ok(_)) => values.byte_offset(),

@@ -40,8 +40,27 @@ async fn p8_history_shows_one_execution_or_all() {
         ");
     });
     assert!(shop.masked(&["history", "rounds-1"]).await.starts_with("execution 4 of 4\n"));
-    let result = shop.run(&["history", "rounds-1", "--execution", "none"]).await;
-    assert_eq!(result.code, 2, "{result:?}");
+    for wrong in ["none", "0", "-1"] {
+        let result = shop.run(&["history", "rounds-1", &format!("--execution={wrong}")]).await;
+        assert_eq!(result.code, 2, "{wrong}: {result:?}");
+    }
+}
+
+#[tokio::test]
+async fn p8_executions_that_are_not_stored_are_not_looked_for() {
+    let shop = in_its_fourth_execution().await;
+    let connection = rusqlite::Connection::open(shop.path()).unwrap();
+    connection
+        .execute_batch(
+            "DELETE FROM turns WHERE execution < 3; UPDATE turns SET execution = execution + 100000000;
+             UPDATE instances SET execution = execution + 100000000",
+        )
+        .unwrap();
+    drop(connection);
+    assert_eq!(recorded(&shop).await, [100_000_003, 100_000_004]);
+    let exported: serde_json::Value =
+        serde_json::from_str(&shop.masked(&["export", "rounds-1"]).await).unwrap();
+    assert_eq!(exported["executions"].as_array().map(Vec::len), Some(2));
 }
 
 #[tokio::test]

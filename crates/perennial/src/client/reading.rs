@@ -1,6 +1,7 @@
 //! Reading one instance: its status, its histories, its ending.
 
 use std::future::Future;
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use perennial_core::codec::is_encoded;
@@ -234,11 +235,36 @@ impl Client {
         Ok(history)
     }
 
-    /// Returns an instance with all its executions, for an export file.
+    /// Returns the numbers of the executions of an instance that are stored. The last one is the current one; the
+    /// oldest ones may have been deleted, see
+    /// [`RuntimeOptions::keep_executions`](crate::RuntimeOptions::keep_executions).
+    pub async fn executions(&self, id: &str) -> Result<RangeInclusive<u64>, ClientError> {
+        let row = self.row(id).await?;
+        self.stored_executions(&row).await
+    }
+
+    /// Finds the oldest stored execution by bisection: executions are deleted oldest first.
+    async fn stored_executions(&self, row: &InstanceRow) -> Result<RangeInclusive<u64>, ClientError> {
+        let (shard, key) = (row.shard, row.key);
+        let (mut deleted, mut stored) = (0, row.execution);
+        while deleted + 1 < stored {
+            let execution = deleted + (stored - deleted) / 2;
+            let first = |store: &dyn Store, reply: Reply<Vec<TurnRow>>| {
+                store.read_turns(shard, key, execution, 0, PageLimit { rows: 1, bytes: 1 }, reply);
+            };
+            match self.as_stored().call(&row.id, first).await?.is_empty() {
+                true => deleted = execution,
+                false => stored = execution,
+            }
+        }
+        Ok(stored..=row.execution)
+    }
+
+    /// Returns an instance with all its stored executions, for an export file.
     pub async fn export(&self, id: &str) -> Result<ExportedInstance, ClientError> {
         let row = self.row(id).await?;
         let mut executions = Vec::new();
-        for execution in 1..=row.execution {
+        for execution in self.stored_executions(&row).await? {
             let turns = self.turns(&row, execution).await?.turns;
             executions.push(ExportedExecution { execution, turns });
         }
