@@ -54,6 +54,7 @@ pub(crate) fn violations(workspace_root: &Path, sources: &[Source]) -> Vec<Strin
             }
         }
     }
+    violations.extend(logged.iter().filter_map(missing_fields));
     let documented = rows(&page);
     let of = |event: &Event| format!("under `{}`: {}", event.target, event.row());
     violations.extend(logged.difference(&documented).map(|event| format!("{PAGE}: missing {}", of(event))));
@@ -63,6 +64,21 @@ pub(crate) fn violations(workspace_root: &Path, sources: &[Source]) -> Vec<Strin
             .map(|event| format!("{PAGE}: not logged by the library: {}", of(event))),
     );
     violations
+}
+
+/// What an event does not tell: the instance, and for an activity also the execution and the event.
+fn missing_fields(event: &Event) -> Option<String> {
+    let has = |name: &str| event.fields.contains(&format!("`{name}`"));
+    let names_instance = has("instance") || has("key");
+    let is_complete = match event.target.as_str() {
+        "perennial::instance" => names_instance,
+        // The span of the attempt has the fields.
+        "perennial::activity" if event.message == "attempt started" => true,
+        "perennial::activity" => names_instance && has("execution") && has("event"),
+        _ => true,
+    };
+    let needed = "it has to name its instance (`instance` or `key`), and an activity's execution and event";
+    (!is_complete).then(|| format!("{:?}: {needed}", event.message))
 }
 
 /// The rows below the headings that name a target.
@@ -155,7 +171,7 @@ fn constant_part(literal: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{Event, events, rows, violations};
+    use super::{Event, events, missing_fields, rows, violations};
     use crate::{command, sources};
 
     fn only(code: &str) -> Result<Event, String> {
@@ -176,6 +192,15 @@ mod tests {
         assert!(only(r#"tracing::info!("hello")"#).is_err());
         assert!(only(r#"tracing::info!(target: "x", "hello")"#).is_err());
         assert!(only(r#"tracing::info!(target: log::NODE, "{reason}")"#).is_err());
+    }
+
+    #[test]
+    fn an_event_of_an_instance_or_an_activity_has_to_name_it() {
+        let told = |code: &str| missing_fields(&only(code).unwrap()).is_none();
+        assert!(told(r#"tracing::info!(target: log::INSTANCE, instance, "paused")"#));
+        assert!(!told(r#"tracing::info!(target: log::INSTANCE, reason, "paused")"#));
+        assert!(told(r#"tracing::info!(target: log::ACTIVITY, %key, execution, event, "refused")"#));
+        assert!(!told(r#"tracing::info!(target: log::ACTIVITY, instance, event, "refused")"#));
     }
 
     #[test]

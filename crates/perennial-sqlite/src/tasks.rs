@@ -145,7 +145,8 @@ fn sound(connection: &Connection, place: &Place) -> rusqlite::Result<Option<Task
         None => Ok(None),
         Some(Ok(row)) => Ok(Some(row)),
         Some(Err(_)) => {
-            tracing::error!(target: log::STORE, key = %place.key, event = place.event, "task is damaged and set aside");
+            let Place { key, execution, event, .. } = place;
+            tracing::error!(target: log::STORE, %key, execution, event, "task is damaged and set aside");
             connection.prepare_cached(PUT_ASIDE)?.execute(at)?;
             Ok(None)
         }

@@ -9,7 +9,7 @@ use crate::log;
 use crate::shard::envelope::{self, BodyKind};
 use crate::shard::{BodyError, CallReply, InstanceCall, Message, TaskWork};
 use crate::store::{
-    Commit, InstanceRow, Outgoing, RequestReply, SendRequest, TaskChange, TaskReport, TaskRow,
+    Commit, InstanceRow, Outgoing, RequestReply, SendRequest, TaskChange, TaskId, TaskReport, TaskRow,
 };
 
 use super::form::may_be_encoded;
@@ -74,7 +74,8 @@ impl Recoder {
         match envelope::open_with::<T>(&self.codecs, context, kind, body) {
             Ok(opened) => envelope::seal(kind, &opened),
             Err(BodyError::Undecodable(cause)) => {
-                tracing::warn!(target: log::STORE, %cause, "payload cannot be decoded");
+                let key = context.instance.map(tracing::field::display);
+                tracing::warn!(target: log::STORE, key, %cause, "payload cannot be decoded");
                 envelope::seal_undecoded(cause, body).unwrap_or_else(|| Arc::clone(body))
             }
             Err(_) => Arc::clone(body),
@@ -106,7 +107,10 @@ impl Recoder {
                 Ok(decoded) => row.details = Some(quoted(&decoded)),
                 Err(cause) => tracing::warn!(
                     target: log::ACTIVITY,
+                    key = %row.id.key,
+                    execution = row.id.execution,
                     event = row.id.event.0,
+                    attempt = row.attempt,
                     activity = row.name,
                     %cause,
                     "heartbeat details cannot be decoded"
@@ -122,8 +126,15 @@ impl Recoder {
         match self.encode_details(details, &PayloadContext::of(report.task.key)) {
             Ok(encoded) => report.details = Some(encoded),
             Err(error) => {
-                let event = report.task.event.0;
-                tracing::warn!(target: log::ACTIVITY, event, %error, "heartbeat details cannot be encoded");
+                let TaskId { key, execution, event } = report.task;
+                tracing::warn!(
+                    target: log::ACTIVITY,
+                    %key,
+                    execution,
+                    event = event.0,
+                    %error,
+                    "heartbeat details cannot be encoded"
+                );
                 report.details = None;
             }
         }

@@ -157,10 +157,11 @@ fn match_next(
     match next {
         Some((id, decision, comparison @ (Comparison::Same | Comparison::Retuned))) => {
             if matches!(comparison, Comparison::Retuned) {
-                let instance = &*state.instance;
+                let (instance, execution) = (&*state.instance, state.started.execution);
                 tracing::warn!(
                     target: log::INSTANCE,
                     instance,
+                    execution,
                     event = id.0,
                     "options in the code differ from the recorded ones, which are used"
                 );

@@ -415,8 +415,8 @@ impl Execution {
     fn end(&mut self) {
         self.phase = Phase::Ended;
         let state = self.state_mut();
-        let rest = state.take_runnable();
-        drop_inert(&self.flags, rest);
+        let (rest, instance) = (state.take_runnable(), Arc::clone(&state.instance));
+        drop_inert(&self.flags, rest, (Some(&*instance), self.started.execution));
     }
 
     fn replay_in_shadow(&mut self, taken: &TurnTaken) -> Result<(), TurnFailure> {
@@ -455,19 +455,25 @@ impl fmt::Debug for Execution {
 impl Drop for Execution {
     fn drop(&mut self) {
         let pieces = self.state.as_deref_mut().map(ExecutionState::take_user_code).unwrap_or_default();
-        drop_inert(&self.flags, pieces);
+        let instance = self.state.as_deref().map(|state| Arc::clone(&state.instance));
+        let place = (instance.as_deref(), self.started.execution);
+        drop_inert(&self.flags, pieces, place);
         // The rest of the state contains no user code, except in wakers.
-        drop_inert(&self.flags, vec![Box::new(self.state.take())]);
+        drop_inert(&self.flags, vec![Box::new(self.state.take())], place);
     }
 }
 
 /// Drops user code while the context is inert. Panics of destructors are ignored, because the execution is already
 /// gone.
-fn drop_inert(flags: &SharedFlags, pieces: Vec<Box<dyn Any + Send>>) {
+fn drop_inert(
+    flags: &SharedFlags,
+    pieces: Vec<Box<dyn Any + Send>>,
+    (instance, execution): (Option<&str>, u64),
+) {
     flags.make_inert();
     for piece in pieces {
         if catching(|| drop(piece)).is_err() {
-            tracing::warn!(target: log::INSTANCE, "destructor in an orchestration panicked");
+            tracing::warn!(target: log::INSTANCE, instance, execution, "destructor in an orchestration panicked");
         }
     }
 }

@@ -338,6 +338,7 @@ impl Lane {
                 tracing::error!(
                     target: log::INSTANCE,
                     instance = &*task.instance,
+                    key = %task.key,
                     "turn ends the process; the instance is blocked"
                 );
                 self.block_untried(now, *task, BlockReason::TakesProcessDown);

@@ -33,6 +33,8 @@ pub(super) enum Purpose {
     /// A task has been held back for long enough.
     Admit(Box<ActivityTask>),
     Finish {
+        /// The id of the instance, if the task could be read.
+        instance: Option<Arc<str>>,
         task: TaskId,
         tenure: Tenure,
         shard: ShardId,

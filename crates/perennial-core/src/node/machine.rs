@@ -268,7 +268,8 @@ impl Node {
     fn finish(&mut self, now: Moment, task: &ActivityTask, message: &Message) {
         let (shard, body) = (ShardId::of(&task.instance), message.encode());
         let (attempt, tenure) = (task.attempt, task.tenure);
-        self.issue(now, Purpose::Finish { task: task_id(task), tenure, shard, attempt, body });
+        let instance = Some(Arc::clone(&task.instance));
+        self.issue(now, Purpose::Finish { instance, task: task_id(task), tenure, shard, attempt, body });
     }
 
     /// A taken task did not start, or was stopped for the node's sake: another node may take it.
@@ -391,17 +392,23 @@ impl Node {
                 let over = self.taken.handle_renewed(&asked, &renewals);
                 self.outputs.extend(over.into_iter().map(NodeOutput::CancelTask));
             }
-            (Purpose::Finish { task, tenure, shard, .. }, StoreResponse::Finished(is_written)) => {
+            (
+                Purpose::Finish { instance, task, tenure, shard, attempt, .. },
+                StoreResponse::Finished(is_written),
+            ) => {
                 self.taken.remove(task, tenure);
                 if is_written {
                     let inbox = [shard].into_iter().collect();
                     self.outputs.push(NodeOutput::Changed(Changes { inbox, ..Changes::default() }));
                 } else {
-                    let TaskId { execution, event, .. } = task;
+                    let TaskId { key, execution, event } = task;
                     tracing::info!(
                         target: log::ACTIVITY,
+                        instance = instance.as_deref(),
+                        %key,
                         execution,
                         event = event.0,
+                        attempt,
                         "result refused: its task lease had expired"
                     );
                 }
@@ -450,12 +457,15 @@ impl Node {
             }
             // The lease expires.
             (Purpose::GiveBack(_), _) => {}
-            (Purpose::Finish { task, tenure, .. }, error) => {
-                let TaskId { execution, event, .. } = task;
+            (Purpose::Finish { instance, task, tenure, attempt, .. }, error) => {
+                let TaskId { key, execution, event } = task;
                 tracing::error!(
                     target: log::ACTIVITY,
+                    instance = instance.as_deref(),
+                    %key,
                     execution,
                     event = event.0,
+                    attempt,
                     %error,
                     "result cannot be written"
                 );
@@ -604,13 +614,15 @@ impl Node {
 
     /// Handles a taken task that cannot be read. It never counts as an interruption: the activity is not at fault.
     fn cannot_read(&mut self, now: Moment, row: &TaskRow, error: &BodyError) {
-        let TaskId { execution, event, .. } = row.id;
+        let (TaskId { key, execution, event }, attempt) = (row.id, row.attempt);
         if matches!(error, BodyError::NewerEngine { .. } | BodyError::Undecodable(_)) {
             // A newer node, or one with the key, may take it. The pause keeps this node from taking it again.
             tracing::warn!(
                 target: log::ACTIVITY,
+                %key,
                 execution,
                 event = event.0,
+                attempt,
                 activity = row.name,
                 %error,
                 "task cannot be read by this node; it is given back"
@@ -623,17 +635,19 @@ impl Node {
         }
         tracing::error!(
             target: log::ACTIVITY,
+            %key,
             execution,
             event = event.0,
+            attempt,
             activity = row.name,
             %error,
             "task cannot be read; its owner writes it again"
         );
-        let attempt = row.attempt;
         let body = Message::Requeue { execution, event, attempt, past: row.past.clone() }.encode();
         let tenure = Tenure::default();
         self.taken.add(now, row.id, attempt, tenure);
-        self.issue(now, Purpose::Finish { task: row.id, tenure, shard: row.shard, attempt, body });
+        let (instance, task, shard) = (None, row.id, row.shard);
+        self.issue(now, Purpose::Finish { instance, task, tenure, shard, attempt, body });
     }
 
     /// Lets an activity wait for a quarantine slot. A task that it replaces no longer belongs to this node.

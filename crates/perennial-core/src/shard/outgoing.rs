@@ -92,6 +92,7 @@ pub(super) fn send_other(
                 tracing::warn!(
                     target: log::INSTANCE,
                     instance = from.id,
+                    execution = from.started.execution,
                     event = event.0,
                     %error,
                     "detached start refused: its id cannot be used"

@@ -271,6 +271,7 @@ impl Instance {
         tracing::error!(
             target: log::STORE,
             instance = &*self.id,
+            execution = self.columns.as_ref().map(|columns| columns.execution),
             %reason,
             "blocked instance cannot be marked as blocked"
         );

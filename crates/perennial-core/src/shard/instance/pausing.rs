@@ -76,7 +76,8 @@ impl Instance {
         let blocked = self.blocked(now_ms, &failure);
         let graces = self.queue.cancel_graces().map(|grace| shared.gaps.end_of(grace));
         let wake_at_ms = graces.chain(self.limits.ends()).min();
-        tracing::info!(target: log::INSTANCE, instance = &*self.id, reason = %failure, "instance paused");
+        let execution = self.stored().execution;
+        tracing::info!(target: log::INSTANCE, instance = &*self.id, execution, reason = %failure, "instance paused");
         let mut commit = Commit { consumed: wanted.numbers().to_vec(), ..shared.empty_commit(self.key) };
         let columns = self.mark_blocked(now_ms, &wanted, blocked, wake_at_ms, &mut commit);
         let outputs = wanted.replies(&Response::Accepted).collect();
@@ -116,7 +117,8 @@ impl Instance {
         why: Why,
         (paused_ms, pause): (u64, &Pause),
     ) {
-        tracing::info!(target: log::INSTANCE, instance = &*self.id, reason = %why, "instance resumed");
+        let execution = self.stored().execution;
+        tracing::info!(target: log::INSTANCE, instance = &*self.id, execution, reason = %why, "instance resumed");
         let job = Job::InstanceResumed { why, paused_ms, paused: pause.why.clone() };
         let record = Batch::new(vec![Queued::engine(Message::Job(job), now_ms)]);
         let wanted = Batch::new(wanted);

@@ -126,6 +126,7 @@ fn say_unserved(shared: &mut Shared, task: &ActivityTask) {
             instance = &*task.instance,
             execution = task.execution,
             event = task.event.0,
+            attempt = task.attempt,
             activity = task.name,
             tag = task.tag(),
             code = ErrorCode::NotServed.as_str(),

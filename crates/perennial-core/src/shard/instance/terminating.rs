@@ -73,6 +73,7 @@ impl Instance {
             target: log::INSTANCE,
             instance = &*self.id,
             key = %self.key,
+            execution = self.columns.as_ref().map(|columns| columns.execution),
             "instance terminated without its history, which cannot be read"
         );
         let messages = Batch::new(self.queue.take_all());
