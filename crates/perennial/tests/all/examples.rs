@@ -4,8 +4,14 @@
 //! test was selected they may be missing or outdated; then they are built here.
 
 use std::collections::BTreeSet;
+#[cfg(unix)]
+use std::io::{BufRead, BufReader, Read, Write};
+#[cfg(unix)]
+use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+#[cfg(unix)]
+use std::process::Stdio;
 use std::time::SystemTime;
 
 const SOURCES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/examples");
@@ -105,6 +111,9 @@ const EXAMPLES: &[(&str, &str)] = &[
 /// Examples that print a duration: the last line has to begin like this.
 const TIMED: &[(&str, &str)] = &[("survive", "started 200, completed 200, lost 0, kills 5, ")];
 
+/// Serves until it is told to stop; a test of its own talks to it.
+const SERVICE: &str = "web_service";
+
 /// The directory that the examples are built into.
 fn built() -> PathBuf {
     let test = std::env::current_exe().unwrap();
@@ -162,12 +171,56 @@ fn an_example_that_kills_its_workers_loses_nothing() {
     }
 }
 
+/// Sends one HTTP request and returns the status and the body.
+#[cfg(unix)]
+fn request(address: &str, line: &str, body: &str) -> (String, String) {
+    let mut stream = TcpStream::connect(address).unwrap();
+    let length = body.len();
+    write!(
+        stream,
+        "{line} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\nContent-Type: application/json\r\n\
+         Content-Length: {length}\r\n\r\n{body}"
+    )
+    .unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    (head.split(' ').nth(1).unwrap().to_owned(), body.to_owned())
+}
+
+#[cfg(unix)]
+#[test]
+fn p5_a_web_service_takes_orders_and_shuts_down_when_it_is_terminated() {
+    let mut service =
+        Command::new(program(SERVICE)).arg("127.0.0.1:0").stdout(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(service.stdout.take().unwrap()).lines().map(Result::unwrap);
+    let first = lines.next().unwrap();
+    let address = first.strip_prefix("listening on ").unwrap();
+    let status = |line: &str, body: &str| request(address, line, body).0;
+    assert_eq!(status("GET /orders/7", ""), "404");
+    assert_eq!(status("PUT /orders/7", "\"socks\""), "202");
+    assert_eq!(status("PUT /orders/7", "\"socks\""), "202", "it finds the same order");
+    let (code, waits) = request(address, "GET /orders/7", "");
+    assert_eq!((code.as_str(), waits.starts_with("event `approved` for ")), ("202", true), "{waits}");
+    assert_eq!(status("POST /orders/7/approval", ""), "202");
+    assert_eq!(
+        request(address, "GET /orders/7", ""),
+        ("200".to_owned(), "socks are on their way".to_owned())
+    );
+    assert_eq!(status("POST /orders/7/approval", ""), "409", "it has ended");
+    let killed = Command::new("kill").args(["-TERM", &service.id().to_string()]).status().unwrap();
+    assert!(killed.success());
+    assert_eq!(lines.next().as_deref(), Some("stopped"));
+    assert!(service.wait().unwrap().success());
+}
+
 #[test]
 fn no_example_is_left_out() {
     let names = |path: PathBuf| Some(path.file_stem()?.to_str()?.to_owned());
     let there: BTreeSet<String> =
         std::fs::read_dir(SOURCES).unwrap().filter_map(|entry| names(entry.unwrap().path())).collect();
-    let run: BTreeSet<String> = EXAMPLES.iter().chain(TIMED).map(|(name, _)| (*name).to_owned()).collect();
+    let run = EXAMPLES.iter().chain(TIMED).map(|(name, _)| *name).chain([SERVICE]);
+    let run: BTreeSet<String> = run.map(str::to_owned).collect();
     assert_eq!(there, run);
     assert!(there.len() > 12);
 }
