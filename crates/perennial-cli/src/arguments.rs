@@ -9,6 +9,9 @@ use perennial::{Condition, Filter, OnExisting, Payload, Status, Why};
 
 use crate::exit::AFTER_HELP;
 
+/// The environment variable with the URL of the store.
+pub(crate) const STORE_VARIABLE: &str = "PERENNIAL_STORE";
+
 /// Durable execution for Rust: inspect instances, manage them, and see them survive crashes.
 ///
 /// Commands that only read work while another process runs the store. Changes reach that process through the
@@ -17,7 +20,7 @@ use crate::exit::AFTER_HELP;
 #[command(name = "perennial", version, after_help = AFTER_HELP, max_term_width = 100, arg_required_else_help = true)]
 pub(crate) struct Arguments {
     /// The store, such as sqlite:shop.db
-    #[arg(long, global = true, env = "PERENNIAL_STORE", hide_env_values = true, value_name = "URL")]
+    #[arg(long, global = true, env = STORE_VARIABLE, hide_env_values = true, value_name = "URL")]
     pub(crate) store: Option<String>,
     /// Print one JSON object per line, errors included
     #[arg(long, global = true)]
@@ -100,7 +103,13 @@ pub(crate) enum Command {
         #[arg(long)]
         once: bool,
     },
-    /// Check a store and suggest remedies: schema, owner, files, lag, messages, blocked instances
+    /// Check a store and suggest remedies: schema, owner, files, lag, messages, stuck and blocked instances
+    ///
+    /// Each finding is marked: `ok`; `note` for what may be intended, such as paused instances, requests in
+    /// progress, or files that other users can read; and `look` for a problem. Exits with 1 if there is a problem:
+    /// an unusable schema, a runtime that ended without a shutdown, work that is due while no runtime is running or
+    /// that is late, blocked instances, code that is not registered, activities that fail repeatedly, damage, a
+    /// clock that was set back, or a write-ahead log that only grows.
     Doctor,
     /// Read the whole store and list damaged rows, histories, messages and tasks
     Verify,
@@ -139,7 +148,7 @@ pub(crate) enum Change {
         /// Time the instance out if it takes longer
         #[arg(long, value_parser = duration)]
         timeout: Option<Duration>,
-        /// Wait for the end and print the result
+        /// Wait for the end and print the result; after some seconds, print what the instance waits for
         #[arg(long)]
         wait: bool,
     },

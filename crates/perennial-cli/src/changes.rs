@@ -18,11 +18,17 @@ pub(crate) async fn run(store: &StoreAt, change: Change, as_json: bool) -> Resul
         Change::Start { name, id, input, at_version, on_existing, attributes, delay, timeout, wait } => {
             let options = start_options(on_existing, at_version, attributes, (delay, timeout));
             let input = requests::read_input(&input)?;
-            requests::start(&client, &name, &id, input, options, wait, as_json).await
+            let run = client.start_with(&*name, &id, input, options).await?;
+            match wait {
+                true => requests::wait_for_result(store, &client, &id, as_json).await,
+                false if run.is_new() => requests::accepted(store, "start", &id, as_json),
+                false => requests::done(as_json, &id, "exists"),
+            }
         }
         Change::Raise { id, event, input, key } => {
             let input = requests::read_input(&input)?;
-            requests::raise(&client, &id, &event, input, key, as_json).await
+            requests::raise(&client, &id, &event, input, key).await?;
+            requests::accepted(store, "event", &id, as_json)
         }
         Change::Query { id, query, input, patience } => {
             let input = requests::read_input(&input)?;

@@ -3,9 +3,9 @@
 //! It inspects the file before it opens the store: it does not open a store that it cannot use, and changes
 //! nothing in one that it opens.
 
-use perennial::client::StoreStats;
+use perennial::client::{Count, StoreStats};
 use perennial::explain::{FindingKind, StuckReport};
-use perennial::{ErrorCode, Filter, InstanceView};
+use perennial::{Client, ErrorCode, Filter, InstanceView};
 use perennial_sqlite::{Content, Inspection, Owner, UnreadableMessage};
 use serde_json::{Value, json};
 
@@ -22,6 +22,8 @@ const LATE_MS: u64 = 10_000;
 const BEHIND_MS: u64 = 5_000;
 /// The number of blocked instances that are printed.
 const SHOWN_BLOCKED: usize = 20;
+/// The number of paused instances that are named.
+const SHOWN_PAUSED: usize = 5;
 /// A longer write-ahead log than this is not being checkpointed.
 const LONG_LOG_BYTES: u64 = 1 << 30;
 
@@ -53,6 +55,7 @@ pub(crate) async fn run(store: &StoreAt, as_json: bool) -> Result<(), Failure> {
     let mut signs = vec![schema_sign(&found), owner_sign(&found)];
     signs.extend(file_signs(&found));
     let (mut stats, mut blocked, mut stuck) = (None, Vec::new(), StuckReport::default());
+    let mut blocked_count = Count::default();
     if let Some(content) = &found.content {
         let client = store.open_to_look()?;
         let counted = client.stats().await?;
@@ -60,7 +63,10 @@ pub(crate) async fn run(store: &StoreAt, as_json: bool) -> Result<(), Failure> {
         signs.extend(stats_signs(&counted, content, matches!(found.owner, Owner::Alive(_))));
         signs.extend(message_signs(content));
         signs.extend(stray_sign(content));
-        let filter = Filter::new().blocked(true);
+        signs.extend(paused_sign(&client).await?);
+        // A paused instance is blocked on purpose.
+        let filter = Filter::new().blocked(true).paused(false);
+        blocked_count = client.count(filter.clone()).await?;
         blocked = client.list(filter, None, SHOWN_BLOCKED).await?.rows;
         stuck = client.find_stuck().await?;
         signs.extend(stuck_signs(&stuck));
@@ -68,12 +74,12 @@ pub(crate) async fn run(store: &StoreAt, as_json: bool) -> Result<(), Failure> {
     }
     let is_healthy = blocked.is_empty() && !signs.iter().any(|sign| matches!(sign, Sign::Problem { .. }));
     if as_json {
-        object(&report(url, &found, stats.as_ref(), &signs, (&blocked, &stuck), is_healthy))?;
+        object(&report(store, &found, stats.as_ref(), &signs, (&blocked, &stuck), is_healthy))?;
     } else {
         line(format!("ok    {url} can be read"))?;
-        signs.iter().try_for_each(tell)?;
-        if let Some(stats) = &stats {
-            tell_blocked(stats, &blocked)?;
+        signs.iter().try_for_each(|sign| tell(store, sign))?;
+        if stats.is_some() {
+            tell_blocked(store, blocked_count, &blocked)?;
         }
     }
     if is_healthy { Ok(()) } else { Err(Failure::Silent(ExitKind::Failed)) }
@@ -96,7 +102,6 @@ fn schema_sign(found: &Inspection) -> Sign {
 }
 
 fn owner_sign(found: &Inspection) -> Sign {
-    let owed = found.content.as_ref().map_or(0, |content| content.owed);
     match found.owner {
         Owner::Alive(Some(process)) => Sign::Ok(format!("a runtime owns the store, in process {process}")),
         Owner::Alive(None) => Sign::Ok("a runtime owns the store".to_owned()),
@@ -105,10 +110,6 @@ fn owner_sign(found: &Inspection) -> Sign {
                 "no runtime owns the store; the last one, in process {process}, ended without a shutdown"
             ),
             "start the program again; it continues where that process stopped",
-        ),
-        Owner::Nobody if owed > 0 => problem(
-            format!("no runtime owns the store; instances with activities to run: {owed}"),
-            "start the program",
         ),
         Owner::Nobody => Sign::Ok("no runtime owns the store; the last one was shut down".to_owned()),
     }
@@ -167,9 +168,14 @@ fn stats_signs(stats: &StoreStats, content: &Content, is_owned: bool) -> Vec<Sig
         let what = format!("waiting messages that no runtime handles: {}", content.waiting);
         signs.push(problem(what, "start the program"));
     }
-    if stats.requests.rows > 0 {
-        let what = format!("unanswered requests: {}", count(stats.requests));
-        signs.push(problem(what, "start a runtime, which answers them or deletes them after their deadline"));
+    match stats.requests.rows {
+        0 => {}
+        _ if is_owned => signs.push(Sign::Ok(format!("requests in progress: {}", count(stats.requests)))),
+        _ => {
+            let what = format!("requests that no runtime answers: {}", count(stats.requests));
+            let remedy = "their callers wait until their own deadlines; a runtime answers or deletes them";
+            signs.push(Sign::Note { what, remedy: remedy.to_owned() });
+        }
     }
     if !content.queued.is_empty() && !is_owned {
         let named = content.queued.iter().map(|(name, tag, count)| match tag {
@@ -184,10 +190,24 @@ fn stats_signs(stats: &StoreStats, content: &Content, is_owned: bool) -> Vec<Sig
     signs
 }
 
-/// Blocked instances and a store without a runtime, as far as other checks do not report them.
+/// Instances that somebody paused. They stay so until somebody resumes them.
+async fn paused_sign(client: &Client) -> Result<Option<Sign>, Failure> {
+    let filter = Filter::new().paused(true);
+    let paused = client.count(filter.clone()).await?;
+    let first = client.list(filter, None, SHOWN_PAUSED).await?.rows;
+    let named = first.iter().filter_map(|row| {
+        let pause = row.blocked.as_ref()?.pause.as_ref()?;
+        Some(format!("{:?} {}", row.id, pause.why))
+    });
+    let named = named.collect::<Vec<_>>().join(", ");
+    let what = format!("paused instances: {}, the first: {named}", count(paused));
+    let remedy = "`perennial list --paused` lists them, and `perennial resume` resumes them".to_owned();
+    Ok((!first.is_empty()).then_some(Sign::Note { what, remedy }))
+}
+
+/// Stuck work. Blocked instances are listed one by one instead.
 fn stuck_signs(stuck: &StuckReport) -> Vec<Sign> {
-    let is_told = |kind| matches!(kind, FindingKind::Blocked | FindingKind::NoRuntime);
-    let findings = stuck.findings.iter().filter(|finding| !is_told(finding.kind));
+    let findings = stuck.findings.iter().filter(|finding| finding.kind != FindingKind::Blocked);
     let sign = |finding: &perennial::explain::Finding| {
         let named = finding.instances.iter().map(|id| format!("{id:?}")).collect::<Vec<_>>().join(", ");
         let more = finding.count.saturating_sub(finding.instances.len());
@@ -196,7 +216,7 @@ fn stuck_signs(stuck: &StuckReport) -> Vec<Sign> {
     };
     let mut signs: Vec<Sign> = findings.map(sign).collect();
     if signs.is_empty() {
-        signs.push(Sign::Ok("no activity is stuck".to_owned()));
+        signs.push(Sign::Ok("no work is stuck".to_owned()));
     }
     if !stuck.is_complete {
         let what = "only the oldest unfinished instances and activities were checked".to_owned();
@@ -250,34 +270,34 @@ fn stray_sign(content: &Content) -> Option<Sign> {
     (!named.is_empty()).then(|| problem(what, remedy))
 }
 
-fn tell(sign: &Sign) -> Result<(), Failure> {
+fn tell(store: &StoreAt, sign: &Sign) -> Result<(), Failure> {
     let (mark, what, remedy) = match sign {
         Sign::Ok(what) => return line(format!("ok    {what}")),
         Sign::Note { what, remedy } => ("note", what, remedy),
         Sign::Problem { what, remedy } => ("look", what, remedy),
     };
     line(format!("{mark}  {what}"))?;
-    line(format!("        remedy: {remedy}"))
+    line(format!("        remedy: {}", store.advice(remedy)))
 }
 
-fn tell_blocked(stats: &StoreStats, blocked: &[InstanceView]) -> Result<(), Failure> {
+fn tell_blocked(store: &StoreAt, blocked_count: Count, blocked: &[InstanceView]) -> Result<(), Failure> {
     if blocked.is_empty() {
         return line("ok    no instance is blocked");
     }
-    line(format!("look  blocked instances: {}", count(stats.blocked)))?;
+    line(format!("look  blocked instances: {}", count(blocked_count)))?;
     for row in blocked {
         let Some(blocked) = &row.blocked else { continue };
         line(format!("      {}  {} {}", row.id, row.name, version(&row.version)))?;
         let since = moment(blocked.since_ms);
         let tried = many(blocked.attempts.into(), "time");
         line(format!("        {} (since {since}, tried {tried})", blocked.reason))?;
-        line(format!("        remedy: {}", remedy(&row.id, &row.name, blocked)))?;
+        line(format!("        remedy: {}", store.advice(&remedy(&row.id, &row.name, blocked))))?;
     }
     Ok(())
 }
 
 fn report(
-    url: &str,
+    store: &StoreAt,
     found: &Inspection,
     stats: Option<&StoreStats>,
     signs: &[Sign],
@@ -286,9 +306,11 @@ fn report(
 ) -> Value {
     let as_finding = |sign: &Sign| match sign {
         Sign::Ok(_) => None,
-        Sign::Note { what, remedy } => Some(json!({"level": "note", "problem": what, "remedy": remedy})),
+        Sign::Note { what, remedy } => {
+            Some(json!({"level": "note", "problem": what, "remedy": store.advice(remedy)}))
+        }
         Sign::Problem { what, remedy } => {
-            Some(json!({"level": "trouble", "problem": what, "remedy": remedy}))
+            Some(json!({"level": "trouble", "problem": what, "remedy": store.advice(remedy)}))
         }
     };
     let findings: Vec<Value> = signs.iter().filter_map(as_finding).collect();
@@ -299,7 +321,10 @@ fn report(
     };
     let blocked: Vec<Value> = blocked
         .iter()
-        .map(|row| json!({"instance": row, "remedy": row.blocked.as_ref().map(|blocked| remedy(&row.id, &row.name, blocked))}))
+        .map(|row| {
+            let remedy = row.blocked.as_ref().map(|blocked| remedy(&row.id, &row.name, blocked));
+            json!({"instance": row, "remedy": remedy.map(|remedy| store.advice(&remedy))})
+        })
         .collect();
     let content = found.content.as_ref();
     let oldest = content.and_then(|content| content.oldest_overdue.as_ref());
@@ -312,7 +337,7 @@ fn report(
         named.map(object).collect::<Vec<Value>>()
     });
     json!({
-        "store": url,
+        "store": store.url,
         "healthy": is_healthy,
         "schema": {"store": found.schema, "known": found.known_schema},
         "owner": {"alive": alive, "process": process},

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use perennial::client::{PageKey, Tree};
-use perennial::explain::{Wait, WaitReason};
+use perennial::explain::{Explanation, Wait, WaitReason};
 use perennial::history::TraceContext;
 use perennial::history::{Ending, History, Job, Reset, Turn};
 use perennial::{Client, ClientError, Filter, InstanceKey, InstanceView, Payload, StoreError};
@@ -13,8 +13,10 @@ use crate::attempts::{Tried, tried};
 use crate::exit::Failure;
 use crate::output::{columns, fitting, line, many, moment, object, pairs, span, table};
 use crate::remedy::remedy;
+use crate::store::StoreAt;
 
 pub(crate) async fn list(
+    store: &StoreAt,
     client: &Client,
     filter: Filter,
     limit: usize,
@@ -26,7 +28,7 @@ pub(crate) async fn list(
     let explained = client.explain_each(&page.rows).await?;
     if as_json {
         return page.rows.iter().zip(&explained).try_for_each(|(instance, explained)| {
-            object(&ListedObject { instance, waits_for: &explained.waits })
+            object(&ListedObject { instance, waits_for: &explained.waits, more_waits: explained.more })
         });
     }
     if page.rows.is_empty() {
@@ -56,7 +58,8 @@ pub(crate) async fn list(
     table(&shown)?;
     for row in &page.rows {
         if let Some(blocked) = row.blocked.as_ref().filter(|blocked| blocked.event.is_some()) {
-            line(format!("\n{} is blocked by an event: {}", row.id, remedy(&row.id, &row.name, blocked)))?;
+            let remedy = store.advice(&remedy(&row.id, &row.name, blocked));
+            line(format!("\n{} is blocked by an event: {remedy}", row.id))?;
         }
     }
     if let (Some(_), Some(last)) = (page.next, page.rows.last()) {
@@ -76,6 +79,8 @@ struct ListedObject<'a> {
     #[serde(flatten)]
     instance: &'a InstanceView,
     waits_for: &'a [Wait],
+    /// The number of open operations that are not listed.
+    more_waits: usize,
 }
 
 /// One instance as JSON.
@@ -91,6 +96,10 @@ struct ShownObject<'a> {
     error: Option<&'a Payload>,
     reason: Option<&'a str>,
     waits_for: &'a [Wait],
+    /// The number of open operations that are not listed.
+    more_waits: usize,
+    /// The numbers of events that no wait has taken, by name.
+    untaken_events: &'a BTreeMap<String, usize>,
     /// Activities that were retried, failed, or wait for a retry.
     activities: Vec<Tried<'a>>,
     trace: Option<&'a TraceContext>,
@@ -102,7 +111,8 @@ struct ShownObject<'a> {
     damage: Option<String>,
 }
 
-pub(crate) async fn show(client: &Client, id: &str, as_json: bool) -> Result<(), Failure> {
+pub(crate) async fn show(store: &StoreAt, id: &str, as_json: bool) -> Result<(), Failure> {
+    let client = &store.open_to_look()?;
     let status = client.status(id).await?;
     // A damaged instance is shown with its row only.
     let (history, tasks, damage) = match (client.history(id).await, client.tasks(id).await) {
@@ -113,10 +123,12 @@ pub(crate) async fn show(client: &Client, id: &str, as_json: bool) -> Result<(),
         }
         (Err(error), _) | (_, Err(error)) => return Err(error.into()),
     };
-    let (waits, more) = match damage {
-        None => client.explain(id).await.map(|explained| (explained.waits, explained.more))?,
-        Some(_) => (Vec::new(), 0),
+    let explained = match damage {
+        None => Some(client.explain(id).await?),
+        Some(_) => None,
     };
+    let (waits, more) =
+        explained.as_ref().map_or((&[][..], 0), |explained| (&*explained.waits, explained.more));
     let tried = tried(&history, &tasks);
     let started = history.started();
     let trace = started.and_then(|started| started.trace.as_deref());
@@ -143,10 +155,17 @@ pub(crate) async fn show(client: &Client, id: &str, as_json: bool) -> Result<(),
             output,
             error,
             reason,
-            waits_for: &waits,
+            waits_for: waits,
+            more_waits: more,
+            untaken_events: explained
+                .as_ref()
+                .map_or(&BTreeMap::new(), |explained| &explained.untaken_events),
             activities,
             trace,
-            remedy: status.blocked.as_ref().map(|blocked| remedy(&status.id, &status.name, blocked)),
+            remedy: status
+                .blocked
+                .as_ref()
+                .map(|blocked| store.advice(&remedy(&status.id, &status.name, blocked))),
             damage,
         });
     }
@@ -181,8 +200,10 @@ pub(crate) async fn show(client: &Client, id: &str, as_json: bool) -> Result<(),
     rows.extend(output.map(|output| ("output", fitting(output.as_json(), 400))));
     rows.extend(error.map(|error| ("error", fitting(error.as_json(), 400))));
     rows.extend(reason.map(|reason| ("reason", reason.clone())));
-    rows.extend(why_it_waits(&status, &waits));
+    let why = why_it_waits(&status, waits).into_iter();
+    rows.extend(why.map(|(label, text)| (label, store.advice(&text))));
     rows.extend((more > 0).then(|| ("waits for", format!("{more} more operations"))));
+    rows.extend(explained.as_ref().and_then(Explanation::untaken_text).map(|untaken| ("unread", untaken)));
     rows.extend(trace.map(|trace| ("trace", trace.parent.clone())));
     rows.extend(trace.and_then(|trace| trace.state.clone()).map(|state| ("trace state", state)));
     rows.extend(tried.iter().flat_map(Tried::lines).map(|line| ("attempts", line)));

@@ -100,9 +100,9 @@ async fn run_command(arguments: Arguments, codecs: Codecs) -> Result<(), Failure
         Command::List { filter, limit, after } => {
             let client = store.open_to_look()?;
             let filter = store::filter(&client, &filter).await?;
-            instances::list(&client, filter, limit as usize, after.as_deref(), as_json).await
+            instances::list(&store, &client, filter, limit as usize, after.as_deref(), as_json).await
         }
-        Command::Show { id } => instances::show(&store.open_to_look()?, &id, as_json).await,
+        Command::Show { id } => instances::show(&store, &id, as_json).await,
         Command::History { id, execution, timeline } => {
             histories::history(&store.open_to_look()?, &id, execution, as_json, timeline).await
         }
@@ -117,7 +117,7 @@ async fn run_command(arguments: Arguments, codecs: Codecs) -> Result<(), Failure
         }
         Command::Top { every, once } => top::top(&store.open()?, every, once, as_json).await,
         Command::Doctor => doctor::run(&store, as_json).await,
-        Command::Verify => verify::run(&store.open()?, as_json).await,
+        Command::Verify => verify::run(&store, as_json).await,
         Command::Change(change) => changes::run(&store, change, as_json).await,
     }
 }

@@ -1,18 +1,25 @@
 //! Commands on one instance: start, raise, query, update, skip, activity.
 
+use std::collections::HashSet;
 use std::io::Read;
-use std::time::Duration;
+use std::mem::{Discriminant, discriminant};
+use std::time::{Duration, Instant};
 
+use perennial::explain::{Wait, WaitReason};
 use perennial::history::EventId;
-use perennial::{Client, InstanceView, Payload, StartOptions, Status};
+use perennial::{Client, Payload};
 use serde_json::json;
 
 use crate::arguments::{Attempt, Input, payload};
 use crate::exit::Failure;
 use crate::output::{line, object};
+use crate::remedy::quoted;
+use crate::store::StoreAt;
 
-/// The interval between looks at an instance whose end is awaited.
-const LOOK_EVERY: Duration = Duration::from_millis(500);
+/// The shortest and the longest interval between looks at an instance whose end is awaited.
+const LOOK_EVERY: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(10));
+/// An instance that has not ended after this time is explained, even if nothing is wrong.
+const USUAL: Duration = Duration::from_secs(3);
 
 pub(crate) fn read_input(input: &Input) -> Result<Payload, Failure> {
     match (&input.input, &input.input_file) {
@@ -37,56 +44,73 @@ pub(crate) fn text_input(text: Option<&str>) -> Result<Payload, Failure> {
     payload(text).map_err(|problem| Failure::usage(format!("the input: {problem}")))
 }
 
-pub(crate) async fn start(
+/// Waits for the end of an instance and prints its result. Meanwhile, prints why it has not ended.
+pub(crate) async fn wait_for_result(
+    store: &StoreAt,
     client: &Client,
-    name: &str,
     id: &str,
-    input: Payload,
-    options: StartOptions,
-    wait: bool,
     as_json: bool,
 ) -> Result<(), Failure> {
-    let run = client.start_with(name, id, input, options).await?;
-    if !wait {
-        return done(as_json, id, if run.is_new() { "started" } else { "exists" });
-    }
     let output = tokio::select! {
         output = client.result(id) => output?,
-        failure = report_obstacles(client, id, as_json) => return Err(failure),
+        failure = report_waits(store, client, id, as_json) => return Err(failure),
     };
     if as_json { object(&json!({"id": id, "output": output})) } else { line(output.to_text()) }
 }
 
-/// Prints once, to standard error, why an awaited instance makes no progress: it is blocked, or no runtime
-/// has taken it. Returns only if the instance can no longer be read.
-async fn report_obstacles(client: &Client, id: &str, as_json: bool) -> Failure {
-    let mut printed = String::new();
+/// Prints to standard error why an awaited instance has not ended: at once if it cannot move, and otherwise after
+/// some seconds. Each kind of wait is printed once. Returns only if the instance can no longer be read.
+async fn report_waits(store: &StoreAt, client: &Client, id: &str, as_json: bool) -> Failure {
+    let (begun, mut pause) = (Instant::now(), LOOK_EVERY.0);
+    let mut printed: HashSet<Discriminant<WaitReason>> = HashSet::new();
     loop {
-        tokio::time::sleep(LOOK_EVERY).await;
-        let why = match client.status(id).await {
-            Ok(InstanceView { blocked: Some(blocked), .. }) => {
-                format!("{id} is blocked until the cause is fixed: {}", blocked.reason)
-            }
-            Ok(InstanceView { status: Status::Pending, .. }) => {
-                format!("{id} has not started: it is delayed, or no runtime runs on this store")
-            }
-            Ok(_) => continue,
+        tokio::time::sleep(pause).await;
+        pause = (pause * 2).min(LOOK_EVERY.1);
+        let waits = match client.explain(id).await {
+            Ok(explained) => explained.waits,
             Err(error) => return error.into(),
         };
-        if why != printed {
-            if as_json {
-                eprintln!("{}", json!({"waiting": {"id": id, "message": why}}))
-            } else {
-                eprintln!("{why}")
-            }
-            printed = why;
+        let is_told = |wait: &&Wait| {
+            begun.elapsed() >= USUAL
+                || wait.is_stuck()
+                || matches!(wait.reason, WaitReason::Start { .. })
+                || wait.reason.is_state()
+        };
+        let told: Vec<&Wait> = waits.iter().filter(is_told).collect();
+        for wait in told.iter().filter(|wait| !printed.contains(&discriminant(&wait.reason))) {
+            print_wait(store, id, wait, as_json);
         }
+        printed = told.into_iter().map(|wait| discriminant(&wait.reason)).collect();
+    }
+}
+
+fn print_wait(store: &StoreAt, id: &str, wait: &Wait, as_json: bool) {
+    let message = match wait.reason.is_state() {
+        true => format!("{id} has not ended: {wait}"),
+        false => format!("{id} waits for {wait}"),
+    };
+    let remedy = wait.remedy.as_deref().map(|remedy| store.advice(remedy));
+    if as_json {
+        eprintln!("{}", json!({"waiting": {"id": id, "message": message, "remedy": remedy}}));
+    } else {
+        eprintln!("{message}");
+        remedy.iter().for_each(|remedy| eprintln!("  remedy: {remedy}"));
     }
 }
 
 /// Prints the result of an action on an instance.
 pub(crate) fn done(as_json: bool, id: &str, what: &str) -> Result<(), Failure> {
     if as_json { object(&json!({"id": id, "outcome": what})) } else { line(format!("{id}: {what}")) }
+}
+
+/// Prints that a request is durable. Its effect is not known yet: a value of the wrong type, for instance, blocks the
+/// instance later.
+pub(crate) fn accepted(store: &StoreAt, what: &str, id: &str, as_json: bool) -> Result<(), Failure> {
+    if as_json {
+        return done(as_json, id, "accepted");
+    }
+    let show = store.advice(&format!("`perennial show {}`", quoted(id)));
+    line(format!("{id}: {what} accepted; {show} tells what becomes of it"))
 }
 
 /// Raises an event; with a key, at most once.
@@ -96,14 +120,13 @@ pub(crate) async fn raise(
     event: &str,
     input: Payload,
     key: Option<String>,
-    as_json: bool,
 ) -> Result<(), Failure> {
     let raise = client.raise_event(id, event, input);
     match key {
         Some(key) => raise.once(key).await?,
         None => raise.await?,
     }
-    done(as_json, id, "raised")
+    Ok(())
 }
 
 pub(crate) async fn skip(

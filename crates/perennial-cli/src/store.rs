@@ -8,9 +8,10 @@ use perennial::codec::Codecs;
 use perennial::{Client, Filter, StartError, Status};
 use perennial_sqlite::{Inspection, inspect};
 
-use crate::arguments::Filters;
+use crate::arguments::{Filters, STORE_VARIABLE};
 use crate::exit::{ExitKind, Failure};
 use crate::output::now_ms;
+use crate::remedy::quoted;
 
 /// The URL of a store, and the codecs of its payloads.
 pub(crate) struct StoreAt {
@@ -48,6 +49,16 @@ impl StoreAt {
         }
         let inspection = inspect(Path::new(path), now_ms()).map_err(perennial::Error::from)?;
         Ok(Seen { url, inspection: Some(inspection) })
+    }
+
+    /// A text whose commands can be run as they stand: with the store that was given on the command line.
+    pub(crate) fn advice(&self, text: &str) -> String {
+        match &self.url {
+            Some(url) if std::env::var(STORE_VARIABLE).as_ref() != Ok(url) => {
+                text.replace("`perennial ", &format!("`perennial --store {} ", quoted(url)))
+            }
+            _ => text.to_owned(),
+        }
     }
 
     /// Opens the store to read and to send messages. A store that needs a migration is left to a runtime.

@@ -1,14 +1,15 @@
 //! `perennial verify`: reads a whole store and reports damage.
 
-use perennial::Client;
 use perennial::client::Damage;
 use serde_json::json;
 
 use crate::exit::{ExitKind, Failure};
 use crate::output::{line, many, object, progress};
 use crate::remedy::quoted;
+use crate::store::StoreAt;
 
-pub(crate) async fn run(client: &Client, as_json: bool) -> Result<(), Failure> {
+pub(crate) async fn run(store: &StoreAt, as_json: bool) -> Result<(), Failure> {
+    let client = store.open()?;
     let bar = progress(Some(0), "verifying");
     let verified = client
         .verify(|progress| {
@@ -21,7 +22,7 @@ pub(crate) async fn run(client: &Client, as_json: bool) -> Result<(), Failure> {
     if as_json {
         let damage = |damage: &Damage| {
             let Damage { id, key, what, problem, .. } = damage;
-            json!({"instance": id, "key": key, "what": what, "problem": problem, "remedy": remedy_for(damage)})
+            json!({"instance": id, "key": key, "what": what, "problem": problem, "remedy": store.advice(&remedy_for(damage))})
         };
         object(&json!({
             "instances": report.instances,
@@ -38,7 +39,7 @@ pub(crate) async fn run(client: &Client, as_json: bool) -> Result<(), Failure> {
         for damage in &report.damage {
             let id = if damage.id.is_empty() { "(no instance)" } else { &damage.id };
             line(format!("{id}  {}: {}", damage.what, damage.problem))?;
-            line(format!("  remedy: {}", remedy_for(damage)))?;
+            line(format!("  remedy: {}", store.advice(&remedy_for(damage))))?;
         }
         let more = report.damaged - report.damage.len() as u64;
         if more > 0 {

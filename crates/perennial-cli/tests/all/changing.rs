@@ -14,7 +14,7 @@ async fn p8_starts_events_queries_and_updates_reach_the_owner_of_the_file() {
     let shop = Shop::open().await;
     assert_eq!(
         stdout_of(&shop, &["start", "counter", "c", "7", "--attribute", "team=blue"]).await,
-        "c: started"
+        "c: start accepted; `perennial show c` tells what becomes of it"
     );
     assert_eq!(stdout_of(&shop, &["query", "c", "count"]).await, "7");
     assert_eq!(stdout_of(&shop, &["update", "c", "add", "5", "--json"]).await, r#"{"answer":12,"id":"c"}"#);
@@ -24,7 +24,10 @@ async fn p8_starts_events_queries_and_updates_reach_the_owner_of_the_file() {
     let again = shop.run(&["start", "counter", "c", "1"]).await;
     assert_eq!((again.code, again.stderr.contains("PER-0606")), (4, true), "{again:?}");
     assert_eq!(stdout_of(&shop, &["start", "counter", "c", "1", "--on-existing", "use"]).await, "c: exists");
-    assert_eq!(stdout_of(&shop, &["raise", "c", "stop", "--key", "once"]).await, "c: raised");
+    assert_eq!(
+        stdout_of(&shop, &["raise", "c", "stop", "--key", "once"]).await,
+        "c: event accepted; `perennial show c` tells what becomes of it"
+    );
     assert_eq!(shop.client().result("c").await.unwrap().as_json(), "12");
     let status = shop.client().status("c").await.unwrap();
     assert_eq!(status.attributes["team"].as_json(), r#""blue""#);
@@ -174,12 +177,22 @@ async fn p8_waiting_for_a_result_reports_what_blocks_it() {
     let shop = Shop::open().await;
     let result = shop.run(&["start", "broken", "b", "--wait", "--timeout", "3s"]).await;
     assert_eq!(result.code, 1, "{result:?}");
-    let notes: Vec<&str> = result.stderr.lines().filter(|line| line.contains("b is blocked")).collect();
+    let notes: Vec<&str> =
+        result.stderr.lines().filter(|line| line.contains("b has not ended: blocked for")).collect();
     assert_eq!(notes.len(), 1, "once: {result:?}");
     assert!(notes[0].contains("PER-0201"), "{result:?}");
+    assert!(result.stderr.contains("\n  remedy: fix the code and deploy it"), "{result:?}");
     let result = shop.run(&["start", "parcel", "p", "fern", "--wait", "--delay", "2s", "--json"]).await;
-    assert!(result.stderr.starts_with(r#"{"waiting":{"id":"p","message":"p has not started"#), "{result:?}");
+    assert!(
+        result.stderr.starts_with(r#"{"waiting":{"id":"p","message":"p waits for its delayed start"#),
+        "{result:?}"
+    );
     assert_eq!((result.code, result.stdout.as_str()), (0, "{\"id\":\"p\",\"output\":\"fern, wrapped\"}\n"));
+    let result = shop.run(&["start", "counter", "c", "1", "--wait", "--timeout", "6s"]).await;
+    assert!(
+        result.stderr.contains("c waits for event `stop` for "),
+        "what it waits for, after some seconds: {result:?}"
+    );
 }
 
 #[tokio::test]

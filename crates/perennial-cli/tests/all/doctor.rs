@@ -60,6 +60,92 @@ async fn p8_doctor_reports_a_store_without_a_runtime() {
 }
 
 #[tokio::test]
+async fn p8_doctor_exits_with_0_for_paused_instances_and_requests_in_progress() {
+    let shop = Shop::open().await;
+    let client = shop.client();
+    client.start("counter", "c", Payload::encode(&1).unwrap()).await.unwrap();
+    client.pause("c", "an audit").await.unwrap();
+    while client.status("c").await.unwrap().blocked.is_none() {
+        tokio::task::yield_now().await;
+    }
+    // The update of a paused instance is a request that nobody answers yet.
+    let guest = Client::open(&shop.url()).unwrap();
+    let update =
+        tokio::spawn(async move { drop(guest.update("c", "add", Payload::encode(&1).unwrap()).await) });
+    while client.stats().await.unwrap().requests.rows == 0 {
+        tokio::task::yield_now().await;
+    }
+    let result = shop.run(&["doctor"]).await;
+    for expected in [
+        "note  paused instances: 1, the first: \"c\" an audit\n",
+        "ok    requests in progress: 1\n",
+        "ok    no instance is blocked\n",
+    ] {
+        assert!(result.stdout.contains(expected), "{expected:?}: {result:?}");
+    }
+    assert_eq!(result.code, 0, "{result:?}");
+    update.abort();
+}
+
+#[tokio::test]
+async fn p8_doctor_exits_with_1_for_a_timer_that_is_due_without_a_runtime() {
+    let mut shop = Shop::open().await;
+    let delayed = StartOptions::default().delay(Duration::from_secs(3_600));
+    shop.client().start_with("counter", "later", Payload::encode(&1).unwrap(), delayed).await.unwrap();
+    shop.client().start("rounds", "waits", Payload::encode(&0).unwrap()).await.unwrap();
+    while shop.client().status("waits").await.unwrap().status == Status::Pending {
+        tokio::task::yield_now().await;
+    }
+    shop.runtime.take().unwrap().shutdown().await.unwrap();
+    let connection = Connection::open(shop.path()).unwrap();
+    let result = shop.run(&["doctor"]).await;
+    assert_eq!(result.code, 0, "nothing is due: {result:?}");
+    connection
+        .execute("UPDATE instances SET wake_at_ms = wake_at_ms - 3600001 WHERE id = 'later'", [])
+        .unwrap();
+    drop(connection);
+    let result = shop.run(&["doctor"]).await;
+    let due = "look  instances have work to do, and no runtime is running on this store";
+    assert!(result.stdout.contains(due) && result.stdout.contains(": \"later\"\n"), "{result:?}");
+    assert_eq!(result.code, 1, "{result:?}");
+}
+
+#[tokio::test]
+async fn p8_remedies_name_the_store_that_was_given() {
+    let shop = Shop::stocked().await;
+    let url = shop.url();
+    let run = |command: &'static str, id: &'static [&'static str]| {
+        let arguments: Vec<String> =
+            [command, "--store", &url].iter().chain(id).map(|argument| (*argument).to_owned()).collect();
+        crate::support::run(&arguments, &[])
+    };
+    let expected = format!("`perennial --store {url} retry`");
+    for result in [run("doctor", &[]), run("show", &["broken-1"])] {
+        assert!(result.stdout.contains(&expected), "{result:?}");
+    }
+    let by_variable = shop.run(&["doctor"]).await;
+    assert!(by_variable.stdout.contains("`perennial retry`"), "{by_variable:?}");
+}
+
+#[tokio::test]
+async fn h42_show_names_events_that_nothing_waits_for() {
+    let shop = Shop::open().await;
+    shop.masked(&["start", "counter", "c", "1"]).await;
+    for _ in 0..2 {
+        shop.masked(&["raise", "c", "stopp"]).await;
+    }
+    let shown = loop {
+        let shown: Value = serde_json::from_str(&shop.masked(&["show", "c", "--json"]).await).unwrap();
+        if shown["untaken_events"]["stopp"] == 2 {
+            break shown;
+        }
+    };
+    assert_eq!(shown["more_waits"], 0);
+    let shown = shop.masked(&["show", "c"]).await;
+    assert!(shown.contains("unread") && shown.contains("`stopp` (2)"), "{shown}");
+}
+
+#[tokio::test]
 async fn g9_doctor_notices_that_the_clock_was_set_back() {
     let mut shop = Shop::open().await;
     shop.runtime.take().unwrap().shutdown().await.unwrap();

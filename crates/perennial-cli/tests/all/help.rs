@@ -41,7 +41,7 @@ fn p8_help_lists_commands_and_exit_codes() {
           prune        Delete instances that ended long ago, or old executions of all instances
           export       Write histories as JSON Lines, one instance per line
           top          Show live counts
-          doctor       Check a store and suggest remedies: schema, owner, files, lag, messages, blocked instances
+          doctor       Check a store and suggest remedies: schema, owner, files, lag, messages, stuck and blocked instances
           verify       Read the whole store and list damaged rows, histories, messages and tasks
           bench        Measure how many small orchestrations this machine completes per second
           completions  Print completions for a shell

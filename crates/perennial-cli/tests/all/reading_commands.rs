@@ -284,9 +284,9 @@ async fn p8_show_prints_what_an_instance_waits_for_and_until_when() {
     let shown = shop.masked(&["show", "order-7"]).await;
     let waits: Vec<&str> = shown.lines().filter(|line| line.starts_with("waits for")).collect();
     let mut settings = settings();
-    settings.add_filter(r"gives up in \d+ min( \d+ s)?", "gives up in [span]");
+    settings.add_filter(r"fires in \d+ min( \d+ s)?", "fires in [span]");
     settings.bind(|| {
-        insta::assert_snapshot!(waits.join("\n"), @"waits for  event `approved` for [span], gives up in [span]")
+        insta::assert_snapshot!(waits.join("\n"), @"waits for  event `approved` for [span]; a timer set with it fires in [span]")
     });
     let history = shop.masked(&["history", "order-7"]).await;
     assert!(history.contains("TimerCreated due 20"), "{history}");

@@ -30,7 +30,10 @@ async fn g46_show_history_and_doctor_print_pause_and_resume() {
     let shown = json(&shop, &["show", "c", "--json"]).await;
     assert_eq!(shown["blocked"]["pause"]["why"]["by"], "ada");
     let doctor = shop.run(&["doctor"]).await;
-    assert!(doctor.stdout.contains("PER-0309 paused: by ada: an audit"), "{doctor:?}");
+    assert!(
+        doctor.stdout.contains("note  paused instances: 1, the first: \"c\" by ada: an audit\n"),
+        "{doctor:?}"
+    );
     let asked = shop.run(&["query", "c", "count"]).await;
     assert_eq!((asked.code, asked.stderr.contains("PER-0309")), (4, true), "{asked:?}");
     let retried = shop.run(&["retry", "c"]).await;

@@ -239,6 +239,7 @@ pub(crate) fn settings() -> insta::Settings {
     let mut settings = insta::Settings::clone_current();
     settings.add_filter(r"support/mod\.rs:\d+", "support/mod.rs:[line]");
     settings.add_filter(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", "[moment]");
+    settings.add_filter(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", "[second]");
     settings.add_filter(r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}", "[key]");
     settings.add_filter(r"\b(\d+ ms|\d+\.\d\d s)\b", "[span]");
     settings.add_filter(r"tried \d+ times?", "tried [n] times");
