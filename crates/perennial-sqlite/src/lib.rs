@@ -43,6 +43,7 @@ mod seal;
 mod send;
 mod sessions;
 mod shards;
+mod sources;
 mod stats;
 mod store;
 mod tables;

@@ -5,9 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use perennial_core::store::{Status, attribute};
 use rusqlite::Connection;
 
-use crate::list::Source;
 use crate::passes::{BLOCKED, DUE, INBOX, MESSAGE, NUMBERS, OWED};
 use crate::reader::{self, TURNS};
+use crate::sources::Source;
 use crate::tables::{self, update_sql};
 use crate::{attributes, continuations, delete, directory, requests, schema, sessions, shards, stats, tasks};
 

@@ -86,6 +86,7 @@ mod shard_calls;
 mod shard_child_options;
 mod shard_children;
 mod shard_codecs;
+mod shard_continuation_updates;
 mod shard_continuations;
 mod shard_crash_culprits;
 mod shard_cures;
