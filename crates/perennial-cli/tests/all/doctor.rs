@@ -59,25 +59,38 @@ async fn p8_doctor_reports_a_store_without_a_runtime() {
     );
 }
 
+/// Has an update that takes an hour.
+#[orchestration]
+async fn slow(ctx: OrchestrationContext) -> Result<(), String> {
+    ctx.on_update("think", &ctx.clone(), |ctx, ()| async move {
+        ctx.schedule_timer(Duration::from_secs(3_600)).await;
+        Ok::<(), String>(())
+    });
+    Ok(ctx.schedule_wait(ExternalEvent::<()>::named("stop")).await)
+}
+
 #[tokio::test]
 async fn p8_doctor_exits_with_0_for_paused_instances_and_requests_in_progress() {
-    let shop = Shop::open().await;
-    let client = shop.client();
-    client.start("counter", "c", Payload::encode(&1).unwrap()).await.unwrap();
-    client.pause("c", "an audit").await.unwrap();
-    while client.status("c").await.unwrap().blocked.is_none() {
+    let directory = tempfile::tempdir().unwrap();
+    let url = format!("sqlite:{}", directory.path().join("shop.db").display());
+    let runtime = Runtime::open(&url).register(slow).start().await.unwrap();
+    let client = runtime.client();
+    for id in ["asked", "held"] {
+        client.start(slow, id, ()).await.unwrap();
+    }
+    client.pause("held", "an audit").await.unwrap();
+    while client.status("held").await.unwrap().blocked.is_none() {
         tokio::task::yield_now().await;
     }
-    // The update of a paused instance is a request that nobody answers yet.
-    let guest = Client::open(&shop.url()).unwrap();
-    let update =
-        tokio::spawn(async move { drop(guest.update("c", "add", Payload::encode(&1).unwrap()).await) });
+    let guest = Client::open(&url).unwrap();
+    let update = tokio::spawn(async move { drop(guest.update("asked", "think", ()).await) });
     while client.stats().await.unwrap().requests.rows == 0 {
         tokio::task::yield_now().await;
     }
-    let result = shop.run(&["doctor"]).await;
+    let result = tokio::task::spawn_blocking(move || crate::support::run(&["doctor", "--store", &url], &[]));
+    let result = result.await.unwrap();
     for expected in [
-        "note  paused instances: 1, the first: \"c\" an audit\n",
+        "note  paused instances: 1, the first: \"held\" an audit\n",
         "ok    requests in progress: 1\n",
         "ok    no instance is blocked\n",
     ] {
@@ -85,6 +98,7 @@ async fn p8_doctor_exits_with_0_for_paused_instances_and_requests_in_progress() 
     }
     assert_eq!(result.code, 0, "{result:?}");
     update.abort();
+    runtime.shutdown().await.unwrap();
 }
 
 #[tokio::test]

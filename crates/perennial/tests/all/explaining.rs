@@ -241,7 +241,7 @@ async fn h42_operations_are_explained_alike_in_every_process_and_after_a_restart
     let event = "event `approved` for [age]; a timer set with it fires in [age]";
     let child = "child `parent::1.2` (event 2), which waits for child `parent::1.2::1.2` (event 2), which waits for \
                  event `approved` for [age]";
-    let no_runtime = "no runtime is running on this store; the lease of the last one ended at [time]";
+    let no_runtime = "no runtime is running on this store; the last one is known to have run until [time]";
     for round in 0..3 {
         let (client, guest) = (runtime.client(), &guest);
         let line = async |id: &str, beginning: &str| line(&client, guest, id, beginning).await;

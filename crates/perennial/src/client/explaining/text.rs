@@ -24,7 +24,7 @@ fn utc(time: Timestamp) -> String {
 pub(super) fn line(reason: &WaitReason, now: Timestamp) -> String {
     match reason {
         WaitReason::NoRuntime { since: Some(since), .. } => {
-            format!("no runtime is running on this store; the lease of the last one ended at {}", utc(*since))
+            format!("no runtime is running on this store; the last one is known to have run until {}", utc(*since))
         }
         WaitReason::NoRuntime { since: None, .. } => "no runtime has run on this store yet".to_owned(),
         WaitReason::NoOwner { since: Some(since) } => {

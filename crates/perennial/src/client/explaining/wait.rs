@@ -136,8 +136,8 @@ impl fmt::Display for Wait {
 pub enum WaitReason {
     /// No process runs orchestrations on this store.
     NoRuntime {
-        /// The end of the last runtime's lease: its shutdown, or some seconds after its process ended without
-        /// one. `None` if no runtime has run yet.
+        /// When the last runtime was known to run: the time of its shutdown, or of the last sign of its lease if
+        /// its process ended without one. `None` if no runtime has run yet.
         #[serde(rename = "since_ms")]
         since: Option<Timestamp>,
         /// Whether the instance has work to do now.
