@@ -77,6 +77,27 @@ fn p_kit_time_that_a_test_lets_pass_waits_for_real_activities() {
 }
 
 #[test]
+fn g13_an_event_from_a_mock_arrives_at_its_virtual_time() {
+    #[orchestration]
+    async fn listens(ctx: OrchestrationContext) -> Result<u64, String> {
+        let began = ctx.utc_now().await;
+        let works = ctx.schedule_activity(silent, ());
+        let heard: String = ctx.schedule_wait("half").await;
+        assert_eq!(heard, "done");
+        let waited = ctx.utc_now().await.as_millis() - began.as_millis();
+        works.await.map(|_| waited).map_err(|error| error.to_string())
+    }
+    let mut env = TestEnvironment::new().register(listens).mock_with(silent, |ctx, ()| async move {
+        tokio::time::sleep(HOUR).await;
+        ctx.client().raise_event(ctx.instance(), "half", "done").await.unwrap();
+        tokio::time::sleep(DAY).await;
+        Ok(1)
+    });
+    assert_eq!(env.run(listens, ()), Ok(3_600_000));
+    assert_eq!(env.elapsed(), HOUR + DAY);
+}
+
+#[test]
 fn p_kit_a_real_activity_by_the_virtual_clock_loses_against_time() {
     #[orchestration]
     async fn hasty(ctx: OrchestrationContext) -> Result<bool, String> {

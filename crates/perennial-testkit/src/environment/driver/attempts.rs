@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::future::pending;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use perennial::{ActivityContext, ActivityFutureBox, ActivityHandler, StandaloneAttempt};
@@ -158,36 +157,45 @@ impl Driver {
         real_time.run_without_waiting(limit).map_err(|attempt| Halt::hanging(attempt, limit))
     }
 
-    /// Waits until an attempt ends or the next due time is reached. Returns whether anything happened.
-    pub(super) fn wait(&mut self, next_ms: Option<u64>) -> bool {
+    /// Waits until a due time is reached, an attempt ends or begins to run real code, or the store changes.
+    pub(super) fn wait(&mut self, due_ms: u64) {
         let tokio = self.tokio.as_ref().expect("only `drop` takes it");
-        let due_ms = next_ms.unwrap_or(BEGIN_MS + FOR_EVER_MS / 2);
         let due = self.origin + Duration::from_millis(due_ms - BEGIN_MS);
         let (results, in_flight) = (&mut self.results, &self.in_flight);
-        let (ended, is_begun) = tokio.block_on(async {
+        let ended = tokio.block_on(async {
             tokio::select! {
                 biased;
-                ended = results.recv() => (ended, false),
+                ended = results.recv() => ended,
                 // It runs in real time, so this clock has to stop.
-                () = in_flight.begun() => (None, true),
-                () = tokio::time::sleep_until(due) => (None, false),
+                () = in_flight.begun() => None,
+                // An attempt wrote to the store, where it may have left a message for an instance.
+                () = in_flight.changed() => None,
+                () = tokio::time::sleep_until(due) => None,
             }
         });
         let elapsed = {
             let _context = tokio.enter();
             self.origin.elapsed()
         };
-        let is_hinted = self.is_hinted.load(Ordering::Relaxed);
         self.node
             .at(BEGIN_MS
                 + u64::try_from(elapsed.as_millis()).expect("a test takes fewer than 2^64 milliseconds"));
-        match ended {
-            Some(ended) => {
-                self.end_attempt(ended);
-                true
+        ended.into_iter().for_each(|ended| self.end_attempt(ended));
+    }
+
+    /// Whether one of the attempts, all of which wait, would go on if the clock did.
+    pub(super) fn is_attempt_woken_by_time(&mut self) -> bool {
+        let tokio = self.tokio.as_ref().expect("only `drop` takes it");
+        let in_flight = &self.in_flight;
+        let never = self.origin + Duration::from_millis(FOR_EVER_MS);
+        tokio.block_on(async {
+            in_flight.forget_news().await;
+            tokio::select! {
+                biased;
+                () = in_flight.news() => true,
+                () = tokio::time::sleep_until(never) => false,
             }
-            None => next_ms.is_some() || is_hinted || is_begun,
-        }
+        })
     }
 
     /// Ends one attempt that can end without time passing. Returns whether there was one.

@@ -59,6 +59,8 @@ pub(super) struct InFlight {
     begun: Notify,
     /// Notified when code ends, the store changes, or an attempt on the virtual clock can make progress.
     news: Notify,
+    /// Notified when the store changes.
+    changed: Notify,
 }
 
 #[derive(Default)]
@@ -85,8 +87,26 @@ impl InFlight {
         self.begun.notified().await;
     }
 
+    pub(super) async fn changed(&self) {
+        self.changed.notified().await;
+    }
+
+    pub(super) async fn news(&self) {
+        self.news.notified().await;
+    }
+
+    /// Drops a notification that nobody has waited for.
+    pub(super) async fn forget_news(&self) {
+        tokio::select! {
+            biased;
+            () = self.news.notified() => {}
+            () = std::future::ready(()) => {}
+        }
+    }
+
     /// Reports a change of the store, which running code may wait for.
     pub(super) fn note_change(&self) {
+        self.changed.notify_one();
         self.news.notify_one();
     }
 
