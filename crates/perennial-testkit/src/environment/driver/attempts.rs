@@ -44,9 +44,21 @@ impl RunningAttempt {
 }
 
 impl Driver {
+    /// Begins all attempts that are due.
+    ///
+    /// # Errors
+    ///
+    /// An attempt has no code. The others have begun.
     pub(super) fn begin_attempts(&mut self) -> Result<(), Halt> {
+        let mut begun = Ok(());
         for task in self.node.take_running() {
-            let handler = self.handler_of(&task)?;
+            let handler = match self.handler_of(&task) {
+                Ok(handler) => handler,
+                Err(halt) => {
+                    begun = begun.and(Err(halt));
+                    continue;
+                }
+            };
             let words = format!("{:?} of {:?}, attempt {}", task.name, task.instance, task.attempt);
             let fault = self.faults.note_activity(words);
             let runs_twice = matches!(fault, Some(CrashPoint::ActivityTwice(_)));
@@ -80,7 +92,7 @@ impl Driver {
                 return Ok(());
             }
         }
-        Ok(())
+        begun
     }
 
     /// The code of an attempt: its planned outcome, else the mock, else the real activity.
