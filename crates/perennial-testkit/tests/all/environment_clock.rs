@@ -154,6 +154,33 @@ fn p_kit_a_real_activity_that_blocks_its_thread_is_named() {
 }
 
 #[test]
+fn p_kit_real_activities_run_again_after_one_has_blocked_its_thread() {
+    let (release, held) = channel::<()>();
+    let held = Mutex::new(held);
+    let mut env = TestEnvironment::new()
+        .activity("stubborn", move |_: ActivityContext, _: String| {
+            let _ = held.lock().unwrap().recv();
+            std::future::ready(Ok::<_, String>(String::new()))
+        })
+        .activity("next", |_: ActivityContext, _: String| async { Ok::<_, String>("done".to_owned()) })
+        .orchestration("waits", "1.0.0", |ctx: OrchestrationContext, _: String| async move {
+            let beside = ctx.schedule_activity("next", "");
+            let (first, beside) = ctx.join2(ctx.schedule_activity("stubborn", ""), beside).await;
+            first?;
+            assert_eq!(beside?, "done");
+            ctx.schedule_activity("next", "").await
+        })
+        .real_time_limit(Duration::from_millis(500));
+    let run = env.start("waits", "w", "");
+    for _ in 0..2 {
+        let failure = env.result(&run).unwrap_err();
+        assert!(matches!(&failure, Failure::Hanging { activity, .. } if activity == "stubborn"), "{failure}");
+    }
+    drop(release);
+    assert_eq!(env.result(&run).unwrap(), "done");
+}
+
+#[test]
 fn p_kit_what_real_activities_do_without_waiting_gives_the_same_history_each_time() {
     #[activity]
     async fn hop(_: ActivityContext, hops: u32) -> Result<u32, String> {
