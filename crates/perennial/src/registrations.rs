@@ -364,6 +364,13 @@ impl Registrations {
         if self.mistake.is_some() { Handlers::default() } else { self.registry.handlers() }
     }
 
+    /// The first mistake that no later registration can correct, such as a name that is registered twice. For
+    /// test kits.
+    #[doc(hidden)]
+    pub fn mistake(&self) -> Option<&StartError> {
+        self.mistake.as_ref()
+    }
+
     /// Runs the checks of a start. `stands_in` returns whether an activity is replaced, so that it needs
     /// neither a registration nor its state. For test kits.
     #[doc(hidden)]
