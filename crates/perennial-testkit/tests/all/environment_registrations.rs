@@ -107,6 +107,13 @@ async fn parent(ctx: OrchestrationContext) -> Result<String, String> {
 }
 
 #[test]
+#[should_panic(expected = "orchestration \"parent\" 1.0.0 uses the orchestration \"note\"")]
+fn p4_a_mocked_activity_does_not_stand_in_for_an_orchestration_of_its_name() {
+    let env = TestEnvironment::new().register(parent).mock("note", |(): ()| Ok::<_, String>(()));
+    drop({ env }.run(parent, ()));
+}
+
+#[test]
 #[should_panic(expected = "PER-0603 registered twice: activity \"save\"")]
 fn p4_a_test_that_registers_twice_is_refused() {
     drop(TestEnvironment::new().registrations(app()).register(save));

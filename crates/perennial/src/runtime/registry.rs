@@ -112,10 +112,11 @@ impl Registry {
     /// Checks that all declarations are met, and reports everything that is missing at once. `stands_in`
     /// returns whether an activity is replaced by something else.
     pub(crate) fn check(&self, stands_in: &dyn Fn(&str) -> bool) -> Result<(), StartError> {
+        let is_replaced = |used: &Used| used.kind != UsedKind::Orchestration && stands_in(used.name);
         let mut missing = Vec::new();
         for (name, versions) in &self.orchestrations {
             for code in versions.values() {
-                let unmet = code.uses.iter().filter(|used| !self.has(used) && !stands_in(used.name));
+                let unmet = code.uses.iter().filter(|used| !self.has(used) && !is_replaced(used));
                 missing.extend(
                     unmet.map(|used| format!("orchestration {name:?} {} uses the {used}", code.version)),
                 );
