@@ -387,6 +387,12 @@ impl Registrations {
         self.registry.activity(name)
     }
 
+    /// Gives code that replaces an activity access to all state. For test kits.
+    #[doc(hidden)]
+    pub fn with_state(&self, handler: Arc<dyn ActivityHandler>) -> Arc<dyn ActivityHandler> {
+        self.registry.with_state(handler)
+    }
+
     pub(crate) fn into_registry(self) -> Result<Registry, StartError> {
         match self.mistake {
             Some(mistake) => Err(mistake),

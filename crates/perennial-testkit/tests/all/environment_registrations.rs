@@ -114,6 +114,18 @@ fn p4_a_mocked_activity_does_not_stand_in_for_an_orchestration_of_its_name() {
 }
 
 #[test]
+fn p4_a_mock_reads_the_state_of_the_environment() {
+    let mut env = TestEnvironment::new().registrations(app()).state(Pool("memory")).mock_with(
+        save,
+        |ctx: ActivityContext, text: String| async move {
+            ctx.state::<Arc<AtomicU32>>().fetch_add(1, Ordering::Relaxed);
+            Ok(format!("{text} mocked in {}", ctx.state::<Pool>().0))
+        },
+    );
+    assert_eq!(env.run(note, "tea".to_owned()).unwrap(), "tea mocked in memory");
+}
+
+#[test]
 #[should_panic(expected = "PER-0603 registered twice: activity \"save\"")]
 fn p4_a_test_that_registers_twice_is_refused() {
     drop(TestEnvironment::new().registrations(app()).register(save));

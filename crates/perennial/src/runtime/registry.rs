@@ -236,6 +236,11 @@ impl Registry {
         Served { names: self.activities.keys().cloned().collect(), tags, prefixes: prefixes.collect() }
     }
 
+    /// The code that replaces an activity, with all state.
+    pub(crate) fn with_state(&self, handler: Arc<dyn ActivityHandler>) -> Arc<dyn ActivityHandler> {
+        self.state.given_in_full_to(handler)
+    }
+
     /// The description of this node for people and other nodes.
     pub(super) fn node_info(&self, options: &RuntimeOptions) -> NodeInfo {
         let versions = |(name, versions): (String, &BTreeMap<Version, _>)| {

@@ -126,7 +126,7 @@ impl Driver {
 
     fn own_handler_of(&mut self, task: &ActivityTask) -> Result<Arc<dyn ActivityHandler>, Halt> {
         if let Some(mock) = self.config.mocked.get(&task.name) {
-            return Ok(Arc::clone(mock));
+            return Ok(self.registrations.with_state(Arc::clone(mock)));
         }
         let Some(handler) = self.registrations.activity_handler(&task.name) else {
             let waiting_for = format!("the activity {:?}, which is neither registered nor mocked", task.name);
