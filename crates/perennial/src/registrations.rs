@@ -400,6 +400,14 @@ impl Registrations {
         }
     }
 
+    /// The registrations for replays, which run no activities and need no state.
+    pub(crate) fn into_replay_registry(self) -> Result<Registry, StartError> {
+        match self.mistake {
+            Some(mistake) => Err(mistake),
+            None => self.registry.check_code(&|_| false).map(|()| self.registry),
+        }
+    }
+
     fn add(mut self, add: impl FnOnce(&mut Registry) -> Result<(), StartError>) -> Registrations {
         if self.mistake.is_none() {
             self.mistake = add(&mut self.registry).err();

@@ -289,7 +289,7 @@ impl RuntimeBuilder {
         if !self.codecs.is_empty() {
             self.options.shard.codecs = self.codecs;
         }
-        (self.url, self.options, self.registrations.into_registry(), self.store)
+        (self.url, self.options, self.registrations.into_replay_registry(), self.store)
     }
 
     /// Opens the store, takes ownership of it and continues all unfinished instances.

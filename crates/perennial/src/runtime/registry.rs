@@ -112,6 +112,12 @@ impl Registry {
     /// Checks that all declarations are met, and reports everything that is missing at once. `stands_in`
     /// returns whether an activity is replaced by something else.
     pub(crate) fn check(&self, stands_in: &dyn Fn(&str) -> bool) -> Result<(), StartError> {
+        self.check_code(stands_in)?;
+        self.check_state(stands_in)
+    }
+
+    /// Checks that all code is registered that orchestrations and version policies declare.
+    pub(crate) fn check_code(&self, stands_in: &dyn Fn(&str) -> bool) -> Result<(), StartError> {
         let is_replaced = |used: &Used| used.kind != UsedKind::Orchestration && stands_in(used.name);
         let mut missing = Vec::new();
         for (name, versions) in &self.orchestrations {
@@ -131,9 +137,10 @@ impl Registry {
                 VersionPolicy::Exact(_) | VersionPolicy::Latest => {}
             }
         }
-        if !missing.is_empty() {
-            return Err(StartError::Missing { missing });
-        }
+        if missing.is_empty() { Ok(()) } else { Err(StartError::Missing { missing }) }
+    }
+
+    fn check_state(&self, stands_in: &dyn Fn(&str) -> bool) -> Result<(), StartError> {
         let mut missing = Vec::new();
         for (name, activity) in self.activities.iter().filter(|(name, _)| !stands_in(name)) {
             let unmet = activity.state.iter().filter(|wanted| !self.state.has(wanted));
@@ -229,16 +236,16 @@ impl Registry {
         }
     }
 
+    /// The code that replaces an activity, with all state.
+    pub(crate) fn with_state(&self, handler: Arc<dyn ActivityHandler>) -> Arc<dyn ActivityHandler> {
+        self.state.given_in_full_to(handler)
+    }
+
     /// The activities that can run here.
     pub(crate) fn served(&self, tags: &[String]) -> Served {
         let tags: BTreeSet<String> = tags.iter().cloned().collect();
         let prefixes = self.fallback_activities.keys().map(|pattern| pattern.prefix().to_owned());
         Served { names: self.activities.keys().cloned().collect(), tags, prefixes: prefixes.collect() }
-    }
-
-    /// The code that replaces an activity, with all state.
-    pub(crate) fn with_state(&self, handler: Arc<dyn ActivityHandler>) -> Arc<dyn ActivityHandler> {
-        self.state.given_in_full_to(handler)
     }
 
     /// The description of this node for people and other nodes.
