@@ -125,6 +125,16 @@ async fn e19_lines_of_a_closure_have_the_module_that_it_is_written_in() {
     assert!(line.file.as_deref().is_some_and(|file| file.ends_with("logs.rs")), "{line:#?}");
 }
 
+/// Warnings about these orchestrations and activities. Other tests of the process log their own.
+fn missing_registrations(names: &[&str]) -> Vec<Line> {
+    let is_meant = |line: &Line| {
+        let name = line.field("orchestration").or(line.field("activity"));
+        line.message.ends_with("is registered on no live node")
+            && name.is_some_and(|name| names.contains(&name))
+    };
+    log().lines().into_iter().filter(is_meant).collect()
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn p4_a_start_warns_of_what_open_instances_need_and_nobody_has_registered() {
     log();
@@ -149,10 +159,7 @@ async fn p4_a_start_warns_of_what_open_instances_need_and_nobody_has_registered(
     };
     soon(is_queued).await;
     runtime.shutdown().await.unwrap();
-    let about_registrations = || {
-        let is_meant = |line: &Line| line.message.ends_with("is registered on no live node");
-        log().lines().into_iter().filter(is_meant).collect::<Vec<_>>()
-    };
+    let about_registrations = || missing_registrations(&["logs-orphan", "logs-forgotten"]);
     assert_eq!(about_registrations().len(), 0, "the store was empty");
 
     // The next deployment has forgotten the orchestration as well.
