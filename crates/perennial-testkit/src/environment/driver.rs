@@ -28,8 +28,8 @@ use tokio::time::Instant;
 use self::attempts::{Begun, Outcome, RunningAttempt};
 use self::real_time::{InFlight, RealAttempt, RealTime};
 use super::config::Config;
+use super::failure::Halt;
 use super::faults::{CrashPoint, Faults};
-use super::halt::Halt;
 use super::script::{Action, Scripted};
 use crate::ManualNode;
 

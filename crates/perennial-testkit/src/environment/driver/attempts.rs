@@ -10,8 +10,8 @@ use perennial_core::shard::ActivityTask;
 use perennial_core::{ActivityError, EventId, InstanceKey, Payload};
 use tokio::task::JoinHandle;
 
+use super::super::failure::Halt;
 use super::super::faults::CrashPoint;
-use super::super::halt::Halt;
 use super::super::mocks::Planned;
 use super::real_time::{InFlight, RealTime};
 use super::{BEGIN_MS, Driver, FOR_EVER_MS, STEPS_WITHOUT_TIME};
