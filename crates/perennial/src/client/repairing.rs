@@ -70,13 +70,18 @@ impl Client {
     /// ([`Job::InstanceResumed`](crate::history::Job::InstanceResumed)).
     pub async fn resume(&self, id: &str, why: impl Into<Why>) -> Result<(), ClientError> {
         let row = self.unfinished(id).await?;
+        self.resume_row(&row, why.into()).await
+    }
+
+    /// Resumes an instance, unless it has to wait for its orchestration.
+    pub(super) async fn resume_row(&self, row: &InstanceRow, why: Why) -> Result<(), ClientError> {
         let pause = row.blocked.as_ref().and_then(|blocked| blocked.pause.as_ref());
         let is_paused_alone = pause.is_some_and(|pause| !pause.orchestration);
         // The setting decides and not the row: instances are marked after the setting is written.
         if !is_paused_alone && self.read_paused().await?.0.contains(&row.name) {
-            return Err(ClientError::OrchestrationPaused { id: id.to_owned(), name: row.name });
+            return Err(ClientError::OrchestrationPaused { id: row.id.clone(), name: row.name.clone() });
         }
-        self.resume_bound(id, row.key, why.into()).await
+        self.resume_bound(&row.id, row.key, why).await
     }
 
     pub(super) async fn resume_bound(&self, id: &str, key: InstanceKey, why: Why) -> Result<(), ClientError> {

@@ -210,6 +210,9 @@ async fn g47_an_instance_is_not_resumed_alone_before_it_is_marked_as_paused() {
     for id in ["o", "own"] {
         until(&guest, id, |status| pause_of(status).is_some_and(|pause| pause.orchestration)).await;
     }
+    let resume = Action::Resume { why: "repaired".into() };
+    let all = guest.for_each(Filter::new(), resume, |_| ()).await.unwrap();
+    assert_eq!((all.done, all.skipped), (0, 2));
     assert!(guest.resume_orchestration("order", "done").await.unwrap());
     for id in ["o", "own"] {
         guest.raise_event(id, GO, 7).await.unwrap();
