@@ -364,6 +364,13 @@ impl Registrations {
         if self.mistake.is_some() { Handlers::default() } else { self.registry.handlers() }
     }
 
+    /// The first mistake that no later registration can correct, such as a name that is registered twice. For
+    /// test kits.
+    #[doc(hidden)]
+    pub fn mistake(&self) -> Option<&StartError> {
+        self.mistake.as_ref()
+    }
+
     /// Runs the checks of a start. `stands_in` returns whether an activity is replaced, so that it needs
     /// neither a registration nor its state. For test kits.
     #[doc(hidden)]
@@ -380,10 +387,24 @@ impl Registrations {
         self.registry.activity(name)
     }
 
+    /// Gives code that replaces an activity access to all state. For test kits.
+    #[doc(hidden)]
+    pub fn with_state(&self, handler: Arc<dyn ActivityHandler>) -> Arc<dyn ActivityHandler> {
+        self.registry.with_state(handler)
+    }
+
     pub(crate) fn into_registry(self) -> Result<Registry, StartError> {
         match self.mistake {
             Some(mistake) => Err(mistake),
             None => self.registry.ready(),
+        }
+    }
+
+    /// The registrations for replays, which run no activities and need no state.
+    pub(crate) fn into_replay_registry(self) -> Result<Registry, StartError> {
+        match self.mistake {
+            Some(mistake) => Err(mistake),
+            None => self.registry.check_code(&|_| false).map(|()| self.registry),
         }
     }
 

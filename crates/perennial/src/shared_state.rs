@@ -77,6 +77,11 @@ impl SharedState {
         }
         Arc::new(WithState { handler, state: Arc::new(self.only(declared)) })
     }
+
+    /// Gives an activity access to all types.
+    pub(crate) fn given_in_full_to(&self, handler: Arc<dyn ActivityHandler>) -> Arc<dyn ActivityHandler> {
+        Arc::new(WithState { handler, state: Arc::new(self.clone()) })
+    }
 }
 
 struct WithState {

@@ -33,7 +33,9 @@ impl Decision {
     /// The bytes of its names and of its payload.
     fn sizes(&self) -> (usize, usize) {
         match self {
-            Decision::ActivityScheduled { name, input, .. } => (name.len(), input.size()),
+            Decision::ActivityScheduled { name, id, input, .. } => {
+                (name.len() + id.as_ref().map_or(0, String::len), input.size())
+            }
             Decision::ExternalSubscribed { name } => (name.len(), 0),
             Decision::SubOrchestrationScheduled { name, instance, input, .. } => {
                 (name.len() + instance.as_ref().map_or(0, String::len), input.size())
@@ -102,5 +104,21 @@ impl Ending {
             Ending::OrchestrationCancelled { output, .. } => output.as_ref(),
             Ending::OrchestrationTerminated { .. } => None,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn g24_the_weight_of_an_activity_includes_its_own_id() {
+        let scheduled = |id: Option<&str>| Decision::ActivityScheduled {
+            name: "charge".to_owned(),
+            id: id.map(str::to_owned),
+            input: Payload::null(),
+            options: None,
+        };
+        assert_eq!(scheduled(Some("order-42")).weight(), scheduled(None).weight() + 8);
     }
 }

@@ -28,8 +28,8 @@ use tokio::time::Instant;
 use self::attempts::{Begun, Outcome, RunningAttempt};
 use self::real_time::{InFlight, RealAttempt, RealTime};
 use super::config::Config;
+use super::failure::Halt;
 use super::faults::{CrashPoint, Faults};
-use super::halt::Halt;
 use super::script::{Action, Scripted};
 use crate::ManualNode;
 
@@ -255,17 +255,25 @@ impl Driver {
         }
     }
 
-    /// Advances the clock to the next due time, or to the limit.
-    fn let_time_pass(&mut self, limit_ms: Option<u64>) -> Result<(), Halt> {
-        let next_ms = [self.node.next_wake_of_all_ms(), self.next_script_ms(), limit_ms];
+    /// Advances the clock to the next due time or to `until_ms`, or until an attempt ends. The clock never
+    /// passes the end of the test.
+    fn let_time_pass(&mut self, until_ms: Option<u64>) -> Result<(), Halt> {
+        let next_ms = [self.node.next_wake_of_all_ms(), self.next_script_ms(), until_ms];
         let next_ms = next_ms.into_iter().flatten().min();
-        if next_ms.is_some_and(|at_ms| at_ms - BEGIN_MS > self.config.time_limit_ms) {
-            return Err(self.endless());
+        if next_ms.is_none() && self.attempts.is_empty() {
+            return Err(Halt::Stuck { waiting_for: self.open_work() });
         }
-        if (next_ms.is_some() || !self.attempts.is_empty()) && self.wait(next_ms) {
+        let end_ms = BEGIN_MS + self.config.time_limit_ms.min(FOR_EVER_MS / 2);
+        if next_ms.is_some_and(|at_ms| at_ms <= end_ms) || self.now_ms() < end_ms {
+            // Attempts can end before the next due time, so a due time after the end is not a failure yet.
+            self.wait(next_ms.unwrap_or(end_ms).min(end_ms));
             return Ok(());
         }
-        Err(Halt::Stuck { waiting_for: self.open_work() })
+        // An attempt that waits for no timer never ends, however much time it gets.
+        if next_ms.is_none() && !self.is_attempt_woken_by_time() {
+            return Err(Halt::Stuck { waiting_for: self.open_work() });
+        }
+        Err(self.endless())
     }
 
     /// Fails if the test has used more turns, attempts or time than allowed.

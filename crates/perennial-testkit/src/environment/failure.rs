@@ -1,5 +1,6 @@
 //! The error of an orchestration under test.
 
+use std::convert::Infallible;
 use std::fmt;
 use std::time::Duration;
 
@@ -66,6 +67,29 @@ pub enum Failure<E> {
         /// The decoding error.
         problem: String,
     },
+}
+
+/// The reason why the driver of a test stopped before its goal. No orchestration has ended with it.
+pub(super) type Halt = Failure<Infallible>;
+
+impl Halt {
+    /// The same failure of an orchestration with errors of any type.
+    pub(super) fn widen<E>(self) -> Failure<E> {
+        match self {
+            Failure::Failed(never) => match never {},
+            Failure::Cancelled { reason, output } => Failure::Cancelled { reason, output },
+            Failure::Terminated { reason } => Failure::Terminated { reason },
+            Failure::Blocked { id, report } => Failure::Blocked { id, report },
+            Failure::Stuck { waiting_for } => Failure::Stuck { waiting_for },
+            Failure::Endless { turns, attempts, elapsed, busiest } => {
+                Failure::Endless { turns, attempts, elapsed, busiest }
+            }
+            Failure::Hanging { activity, instance, attempt, limit } => {
+                Failure::Hanging { activity, instance, attempt, limit }
+            }
+            Failure::Unreadable { problem } => Failure::Unreadable { problem },
+        }
+    }
 }
 
 impl<E: fmt::Display> fmt::Display for Failure<E> {

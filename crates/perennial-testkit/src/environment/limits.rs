@@ -33,8 +33,15 @@ impl TestEnvironment {
         self
     }
 
-    /// Sets the maximum virtual time of the test. Default 1,000 years. When the limit is exceeded, the test
-    /// fails with [`Failure::Endless`](crate::Failure::Endless).
+    /// Sets the maximum virtual time of the test. Default 1,000 years; values above 17,000 years have no
+    /// further effect. The clock may reach the limit. If the test needs more time, it fails with
+    /// [`Failure::Endless`](crate::Failure::Endless).
+    ///
+    /// All time on the virtual clock since the start of the test counts, of all instances together: timers,
+    /// delays, pauses between attempts, [`takes`](TestEnvironment::takes), and the time that mocks and
+    /// activities with [`virtual_time`](TestEnvironment::virtual_time) sleep. The code of other real
+    /// activities takes no virtual time. A timer with a later due time is not a failure by itself: its
+    /// orchestration may end, or cancel it, before.
     ///
     /// ```
     /// use perennial::prelude::*;

@@ -151,8 +151,8 @@ impl TestEnvironment {
     }
 
     /// Runs an async closure instead of an activity. Its context provides the number of the attempt, the
-    /// instance, the heartbeat details of earlier attempts, and cancellation. `tokio::time` inside the
-    /// closure uses the virtual clock.
+    /// instance, the heartbeat details of earlier attempts, cancellation, and all state of the environment,
+    /// whether the activity declares it or not. `tokio::time` inside the closure uses the virtual clock.
     ///
     /// ```
     /// use perennial::prelude::*;

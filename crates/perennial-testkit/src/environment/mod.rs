@@ -5,7 +5,6 @@ mod crashing;
 mod driver;
 mod failure;
 mod faults;
-mod halt;
 mod histories;
 mod limits;
 mod mocks;
@@ -29,6 +28,7 @@ use perennial_core::{Ending, NotOfType, Payload};
 
 use config::Config;
 use driver::{BEGIN_MS, Driver, Until};
+use failure::Halt;
 use faults::Faults;
 use registering::ReplaceState;
 use requests::or_panic;
@@ -230,7 +230,7 @@ impl TestEnvironment {
     /// Runs an instance to its end and returns its result.
     pub fn result<O, E>(&mut self, run: &TestRun<O, E>) -> Result<O, Failure<E>> {
         let id = run.id.clone();
-        self.drive(|driver| driver.drive(Until::Ended(&id)))?;
+        self.drive(|driver| driver.drive(Until::Ended(&id))).map_err(Halt::widen)?;
         let unreadable = |error: NotOfType| Failure::Unreadable { problem: error.to_string() };
         match self.history(&id).history().ending().cloned() {
             Some(Ending::OrchestrationCompleted { output }) => (run.read_output)(output).map_err(unreadable),

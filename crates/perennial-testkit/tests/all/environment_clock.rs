@@ -77,6 +77,27 @@ fn p_kit_time_that_a_test_lets_pass_waits_for_real_activities() {
 }
 
 #[test]
+fn g13_an_event_from_a_mock_arrives_at_its_virtual_time() {
+    #[orchestration]
+    async fn listens(ctx: OrchestrationContext) -> Result<u64, String> {
+        let began = ctx.utc_now().await;
+        let works = ctx.schedule_activity(silent, ());
+        let heard: String = ctx.schedule_wait("half").await;
+        assert_eq!(heard, "done");
+        let waited = ctx.utc_now().await.as_millis() - began.as_millis();
+        works.await.map(|_| waited).map_err(|error| error.to_string())
+    }
+    let mut env = TestEnvironment::new().register(listens).mock_with(silent, |ctx, ()| async move {
+        tokio::time::sleep(HOUR).await;
+        ctx.client().raise_event(ctx.instance(), "half", "done").await.unwrap();
+        tokio::time::sleep(DAY).await;
+        Ok(1)
+    });
+    assert_eq!(env.run(listens, ()), Ok(3_600_000));
+    assert_eq!(env.elapsed(), HOUR + DAY);
+}
+
+#[test]
 fn p_kit_a_real_activity_by_the_virtual_clock_loses_against_time() {
     #[orchestration]
     async fn hasty(ctx: OrchestrationContext) -> Result<bool, String> {
@@ -130,6 +151,33 @@ fn p_kit_a_real_activity_that_blocks_its_thread_is_named() {
     let failure = env.run("waits", "").unwrap_err();
     assert!(matches!(&failure, Failure::Hanging { activity, .. } if activity == "stubborn"), "{failure}");
     drop(release);
+}
+
+#[test]
+fn p_kit_real_activities_run_again_after_one_has_blocked_its_thread() {
+    let (release, held) = channel::<()>();
+    let held = Mutex::new(held);
+    let mut env = TestEnvironment::new()
+        .activity("stubborn", move |_: ActivityContext, _: String| {
+            let _ = held.lock().unwrap().recv();
+            std::future::ready(Ok::<_, String>(String::new()))
+        })
+        .activity("next", |_: ActivityContext, _: String| async { Ok::<_, String>("done".to_owned()) })
+        .orchestration("waits", "1.0.0", |ctx: OrchestrationContext, _: String| async move {
+            let beside = ctx.schedule_activity("next", "");
+            let (first, beside) = ctx.join2(ctx.schedule_activity("stubborn", ""), beside).await;
+            first?;
+            assert_eq!(beside?, "done");
+            ctx.schedule_activity("next", "").await
+        })
+        .real_time_limit(Duration::from_millis(500));
+    let run = env.start("waits", "w", "");
+    for _ in 0..2 {
+        let failure = env.result(&run).unwrap_err();
+        assert!(matches!(&failure, Failure::Hanging { activity, .. } if activity == "stubborn"), "{failure}");
+    }
+    drop(release);
+    assert_eq!(env.result(&run).unwrap(), "done");
 }
 
 #[test]

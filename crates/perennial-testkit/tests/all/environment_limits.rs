@@ -73,6 +73,53 @@ fn p_kit_more_virtual_time_than_a_test_may_take_ends_it() {
     assert!(matches!(failure, Failure::Endless { elapsed, .. } if elapsed == 10 * DAY), "{failure}");
 }
 
+#[orchestration]
+async fn watched(ctx: OrchestrationContext) -> Result<String, String> {
+    match ctx.timeout(30 * DAY, ctx.schedule_activity(broken, ())).await {
+        Ok(Ok(())) => Ok("in time".to_owned()),
+        Ok(Err(error)) => Err(error.to_string()),
+        Err(_) => Ok("late".to_owned()),
+    }
+}
+
+#[test]
+fn p_kit_a_timer_after_the_time_limit_does_not_end_a_test_that_ends_before() {
+    let env = || TestEnvironment::new().register(watched).time_limit(10 * DAY);
+    let mut slow = env().mock_with(broken, |_, ()| async {
+        tokio::time::sleep(10 * DAY).await;
+        Ok(())
+    });
+    assert_eq!((slow.run(watched, ()).unwrap().as_str(), slow.elapsed()), ("in time", 10 * DAY));
+    let mut slow = env().register(broken).takes(broken, HOUR).fail_times(broken, 1, "planned");
+    let failure = slow.run(watched, ()).unwrap_err();
+    assert!(matches!(&failure, Failure::Failed(error) if error.contains("planned")), "{failure}");
+}
+
+#[test]
+fn p_kit_time_inside_attempts_counts_towards_the_time_limit() {
+    #[orchestration]
+    async fn works(ctx: OrchestrationContext) -> Result<(), String> {
+        Ok(ctx.schedule_activity(broken, ()).await?)
+    }
+    let env = || TestEnvironment::new().register(works).register(broken).time_limit(10 * DAY);
+    let is_endless = |env: &mut TestEnvironment| {
+        let failure = env.run(works, ()).unwrap_err();
+        assert!(matches!(failure, Failure::Endless { elapsed, .. } if elapsed == 10 * DAY), "{failure}");
+    };
+    is_endless(&mut env().takes(broken, 11 * DAY));
+    is_endless(&mut env().mock_with(broken, |_, ()| async {
+        loop {
+            tokio::time::sleep(DAY).await;
+        }
+    }));
+    // There is nothing to wait for, however late it gets.
+    for env in [env(), env().time_limit(Duration::MAX)] {
+        let failure = env.mock_with(broken, |_, ()| std::future::pending()).run(works, ()).unwrap_err();
+        let is_stuck = matches!(&failure, Failure::Stuck { waiting_for } if waiting_for.contains("broken"));
+        assert!(is_stuck, "{failure}");
+    }
+}
+
 #[test]
 fn p_kit_the_limit_of_virtual_time_is_a_thousand_years_unless_a_test_says_otherwise() {
     #[orchestration]

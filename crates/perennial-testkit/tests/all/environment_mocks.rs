@@ -26,6 +26,12 @@ async fn checkout(ctx: OrchestrationContext, cents: u64) -> Result<String, Strin
     charged.map_err(|error| format!("{error:?}"))
 }
 
+#[orchestration]
+async fn checkout_on_go(ctx: OrchestrationContext, cents: u64) -> Result<String, String> {
+    ctx.schedule_wait("go").await;
+    ctx.schedule_activity(charge, cents).await.map_err(|error| format!("{error:?}"))
+}
+
 #[test]
 fn p_kit_a_mock_sees_the_attempt_the_instance_and_what_was_reported() {
     let seen = Arc::new(Mutex::new(Vec::new()));
@@ -146,4 +152,25 @@ fn i17_planned_failures_are_the_same_wherever_it_crashes() {
         (result, env.history("checkout-1").attempts())
     });
     assert_eq!(report.unwrap().activities, 4);
+}
+
+#[test]
+fn p_kit_a_missing_activity_does_not_keep_others_from_running() {
+    let builder = TestEnvironment::new()
+        .orchestration("hopeless", "1.0.0", |ctx: OrchestrationContext| async move {
+            ctx.schedule_wait("go").await;
+            ctx.schedule_activity("missing", "x").await
+        })
+        .register(checkout_on_go)
+        .mock(charge, |cents| Ok(format!("receipt for {cents}")));
+    let mut env = builder;
+    let hopeless = env.start("hopeless", "h", ());
+    let runs: Vec<_> = (0..3).map(|n| env.start(checkout_on_go, &format!("c-{n}"), n)).collect();
+    env.raise("h", "go", "");
+    (0..3).for_each(|n| env.raise(&format!("c-{n}"), "go", ""));
+    let failure = env.result(&hopeless).unwrap_err();
+    assert!(matches!(failure, Failure::Stuck { waiting_for } if waiting_for.contains("missing")));
+    for (n, run) in runs.iter().enumerate() {
+        assert_eq!(env.result(run).unwrap(), format!("receipt for {n}"));
+    }
 }

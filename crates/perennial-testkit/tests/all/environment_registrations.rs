@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use perennial::options::VersionPolicy;
 use perennial::prelude::*;
 use perennial_testkit::{Failure, TestEnvironment, crash_everywhere};
 
@@ -81,6 +82,47 @@ fn p4_mocked_activities_need_neither_registration_nor_state() {
     assert!(
         matches!(env.run(note, String::new()), Err(Failure::Failed(error)) if error.contains("no space"))
     );
+}
+
+fn policies() -> Registrations {
+    Registrations::new().version_policy(note, VersionPolicy::Exact("1.0.0".to_owned()))
+}
+
+#[test]
+fn p4_a_version_policy_may_come_before_the_registration_of_its_version() {
+    let mut env = TestEnvironment::new().registrations(policies()).registrations(app());
+    assert!(env.run(note, "tea".to_owned()).is_ok());
+}
+
+#[test]
+#[should_panic(expected = "the version policy of orchestration \"note\" uses version 1.0.0")]
+fn p4_a_test_with_a_policy_for_a_missing_version_does_not_start() {
+    let env = TestEnvironment::new().registrations(policies());
+    drop({ env }.register(parent).run(parent, ()));
+}
+
+#[orchestration(uses(note))]
+async fn parent(ctx: OrchestrationContext) -> Result<String, String> {
+    Ok(ctx.schedule_sub_orchestration(note, "tea".to_owned()).await?)
+}
+
+#[test]
+#[should_panic(expected = "orchestration \"parent\" 1.0.0 uses the orchestration \"note\"")]
+fn p4_a_mocked_activity_does_not_stand_in_for_an_orchestration_of_its_name() {
+    let env = TestEnvironment::new().register(parent).mock("note", |(): ()| Ok::<_, String>(()));
+    drop({ env }.run(parent, ()));
+}
+
+#[test]
+fn p4_a_mock_reads_the_state_of_the_environment() {
+    let mut env = TestEnvironment::new().registrations(app()).state(Pool("memory")).mock_with(
+        save,
+        |ctx: ActivityContext, text: String| async move {
+            ctx.state::<Arc<AtomicU32>>().fetch_add(1, Ordering::Relaxed);
+            Ok(format!("{text} mocked in {}", ctx.state::<Pool>().0))
+        },
+    );
+    assert_eq!(env.run(note, "tea".to_owned()).unwrap(), "tea mocked in memory");
 }
 
 #[test]

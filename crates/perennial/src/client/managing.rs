@@ -486,9 +486,8 @@ impl Client {
             }
             Action::Resume { .. } if !is_paused(row) => return Ok(false),
             Action::ResumeWithOrchestration { .. } if !is_held(row) => return Ok(false),
-            Action::Resume { why } | Action::ResumeWithOrchestration { why } => {
-                self.resume_bound(&row.id, row.key, why.clone()).await
-            }
+            Action::Resume { why } => self.resume_row(row, why.clone()).await,
+            Action::ResumeWithOrchestration { why } => self.resume_bound(&row.id, row.key, why.clone()).await,
             Action::Retry if row.blocked.as_ref().is_none_or(|blocked| blocked.pause.is_some()) => {
                 return Ok(false);
             }

@@ -5,12 +5,13 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use perennial_core::codec::is_encoded;
-use perennial_core::shard::{Request, Response};
+use perennial_core::shard::{Message, Request, Response};
 use perennial_core::store::{
-    Blocked, InstanceRow, PageLimit, Reply, Store, StoreError, TurnRow, read_turns, read_turns_with,
+    Blocked, InstanceRow, LoadedInstance, PageLimit, Reply, Store, StoreError, TurnRow, read_turns,
+    read_turns_with,
 };
 use perennial_core::{
-    Ending, History, HistoryError, InstanceKey, Ledger, Payload, TurnFailure, check_derived_id,
+    Ending, History, HistoryError, InstanceKey, Job, Ledger, Payload, TurnFailure, check_derived_id,
 };
 
 use serde::de::DeserializeOwned;
@@ -27,6 +28,9 @@ const TURNS_PER_PAGE: PageLimit = PageLimit { rows: 1_000, bytes: 16 << 20 };
 const MAX_EXECUTIONS_SEARCHED: u64 = 1_000;
 /// The shortest and the longest pause between two reads while waiting. Hints of the store end a pause early.
 const LOOK_PAUSES: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(1));
+
+/// More messages than an instance can have unread.
+const UNREAD: PageLimit = PageLimit { rows: 20_000, bytes: 64 << 20 };
 
 impl Client {
     /// Waits for an instance to end and returns its result as a payload. [`Client::run`] returns it with its
@@ -53,7 +57,7 @@ impl Client {
     }
 
     /// Like [`result`](Client::result), but returns [`ClientError::Blocked`] with the reason as soon as the
-    /// instance is blocked or paused.
+    /// instance is blocked or paused. A retry, skip or resume that was accepted before is awaited first.
     pub async fn result_unless_blocked(&self, id: &str) -> Result<Payload, Error> {
         // Binds the wait to the instance that has the id now.
         let key = self.row(id).await?.key;
@@ -64,11 +68,33 @@ impl Client {
     /// Waits until an instance is blocked, and returns that as an error. Errors of the store are returned,
     /// too.
     pub(crate) async fn until_blocked(&self, id: &str, key: Option<InstanceKey>) -> ClientError {
-        let blocked = self.look_until(|| async move { Ok(self.row_of(id, key).await?.blocked) }).await;
-        match blocked {
+        match self.look_until(|| self.examined_block(id, key)).await {
             Ok(Blocked { code, reason, .. }) => ClientError::Blocked { id: id.to_owned(), code, reason },
             Err(error) => error,
         }
+    }
+
+    /// The block of an instance, if no request is waiting that may end the block. The requests of other
+    /// processes are accepted before the owner reads them.
+    async fn examined_block(
+        &self,
+        id: &str,
+        key: Option<InstanceKey>,
+    ) -> Result<Option<Blocked>, ClientError> {
+        let row = self.row_of(id, key).await?;
+        if row.blocked.is_none() {
+            return Ok(None);
+        }
+        // One read, so that the block and the messages belong together.
+        let read = |store: &dyn Store, reply: Reply<Option<LoadedInstance>>| {
+            store.load(row.shard, row.key, u64::MAX, UNREAD, reply);
+        };
+        let loaded = self.as_stored().call(id, read).await?;
+        let LoadedInstance { row, inbox, .. } =
+            loaded.ok_or_else(|| ClientError::NotFound { id: id.to_owned() })?;
+        // A message that the owner has examined is no longer urgent, even if it stays in the inbox.
+        let mut unexamined = inbox.rows.iter().filter(|message| message.urgent);
+        Ok(row.blocked.filter(|blocked| !unexamined.any(|message| may_end(blocked, &message.body))))
     }
 
     /// Waits for an instance to end and returns how. A blocked instance has not ended; see
@@ -329,5 +355,17 @@ impl Client {
             ClientError::Store { id: row.id.clone(), source }
         })?;
         Ok(History { turns: read.turns })
+    }
+}
+
+/// Whether a message may end a block: a paused instance goes on only if it is resumed.
+fn may_end(blocked: &Blocked, message: &[u8]) -> bool {
+    match Message::decode(message) {
+        Ok(Message::Terminate { .. }) => true,
+        Ok(Message::Resume(_)) => blocked.pause.is_some(),
+        Ok(Message::Retry | Message::SkipMessage { .. } | Message::Job(Job::ExternalEventSkipped { .. })) => {
+            blocked.pause.is_none()
+        }
+        _ => false,
     }
 }

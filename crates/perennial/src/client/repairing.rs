@@ -62,19 +62,26 @@ impl Client {
         self.deliver(id, bound(Some(key), Request::Pause(pause))).await
     }
 
-    /// Resumes a paused instance. Has no effect on an instance that is not paused. An instance that is paused
-    /// together with its orchestration is refused ([`ClientError::OrchestrationPaused`]): resume the
-    /// orchestration.
+    /// Resumes a paused instance. Has no effect on an instance that is not paused. If the orchestration is
+    /// paused, only an instance with a pause of its own can be resumed, and waits for its orchestration; for
+    /// others the result is [`ClientError::OrchestrationPaused`]: resume the orchestration.
     ///
     /// The history records who paused and resumed it, when and why
     /// ([`Job::InstanceResumed`](crate::history::Job::InstanceResumed)).
     pub async fn resume(&self, id: &str, why: impl Into<Why>) -> Result<(), ClientError> {
         let row = self.unfinished(id).await?;
+        self.resume_row(&row, why.into()).await
+    }
+
+    /// Resumes an instance, unless it has to wait for its orchestration.
+    pub(super) async fn resume_row(&self, row: &InstanceRow, why: Why) -> Result<(), ClientError> {
         let pause = row.blocked.as_ref().and_then(|blocked| blocked.pause.as_ref());
-        if pause.is_some_and(|pause| pause.orchestration) && self.read_paused().await?.0.contains(&row.name) {
-            return Err(ClientError::OrchestrationPaused { id: id.to_owned(), name: row.name });
+        let is_paused_alone = pause.is_some_and(|pause| !pause.orchestration);
+        // The setting decides and not the row: instances are marked after the setting is written.
+        if !is_paused_alone && self.read_paused().await?.0.contains(&row.name) {
+            return Err(ClientError::OrchestrationPaused { id: row.id.clone(), name: row.name.clone() });
         }
-        self.resume_bound(id, row.key, why.into()).await
+        self.resume_bound(&row.id, row.key, why).await
     }
 
     pub(super) async fn resume_bound(&self, id: &str, key: InstanceKey, why: Why) -> Result<(), ClientError> {

@@ -289,7 +289,7 @@ impl RuntimeBuilder {
         if !self.codecs.is_empty() {
             self.options.shard.codecs = self.codecs;
         }
-        (self.url, self.options, self.registrations.into_registry(), self.store)
+        (self.url, self.options, self.registrations.into_replay_registry(), self.store)
     }
 
     /// Opens the store, takes ownership of it and continues all unfinished instances.
@@ -299,10 +299,10 @@ impl RuntimeBuilder {
     /// not met: state that an activity reads (`#[activity(state(…))]`), or code that an orchestration uses
     /// (`#[orchestration(uses(…))]`).
     ///
-    /// Unfinished instances may need code that is not declared anywhere. The start compares the names in the
-    /// 500 oldest unfinished instances and in 500 tasks with the registrations of live nodes, and logs each
-    /// missing one at WARN (target `perennial::node`). It reads no histories and stops after half a second,
-    /// so that a large store starts as fast as a small one. [`Client::find_stuck`] checks more.
+    /// Unfinished instances may need code that is not declared anywhere. The start compares the names in 500
+    /// tasks and in the 500 oldest unfinished instances and their histories with the registrations of live
+    /// nodes, and logs each missing one at WARN (target `perennial::node`). It stops after half a second, and
+    /// logs what it has found by then. [`Client::find_stuck`] checks more.
     ///
     /// ```
     /// use perennial::prelude::*;

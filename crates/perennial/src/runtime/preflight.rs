@@ -147,7 +147,7 @@ enum Finding {
 impl RuntimeBuilder {
     /// Replays every open instance of the store with the code that is registered here, and reports which of
     /// them can continue with it. Run it before a deployment, beside the process that owns the store. Nothing
-    /// is changed.
+    /// is changed. No activity runs, so the state that activities declare need not be there.
     ///
     /// ```
     /// use perennial::prelude::*;

@@ -112,10 +112,17 @@ impl Registry {
     /// Checks that all declarations are met, and reports everything that is missing at once. `stands_in`
     /// returns whether an activity is replaced by something else.
     pub(crate) fn check(&self, stands_in: &dyn Fn(&str) -> bool) -> Result<(), StartError> {
+        self.check_code(stands_in)?;
+        self.check_state(stands_in)
+    }
+
+    /// Checks that all code is registered that orchestrations and version policies declare.
+    pub(crate) fn check_code(&self, stands_in: &dyn Fn(&str) -> bool) -> Result<(), StartError> {
+        let is_replaced = |used: &Used| used.kind != UsedKind::Orchestration && stands_in(used.name);
         let mut missing = Vec::new();
         for (name, versions) in &self.orchestrations {
             for code in versions.values() {
-                let unmet = code.uses.iter().filter(|used| !self.has(used) && !stands_in(used.name));
+                let unmet = code.uses.iter().filter(|used| !self.has(used) && !is_replaced(used));
                 missing.extend(
                     unmet.map(|used| format!("orchestration {name:?} {} uses the {used}", code.version)),
                 );
@@ -130,9 +137,10 @@ impl Registry {
                 VersionPolicy::Exact(_) | VersionPolicy::Latest => {}
             }
         }
-        if !missing.is_empty() {
-            return Err(StartError::Missing { missing });
-        }
+        if missing.is_empty() { Ok(()) } else { Err(StartError::Missing { missing }) }
+    }
+
+    fn check_state(&self, stands_in: &dyn Fn(&str) -> bool) -> Result<(), StartError> {
         let mut missing = Vec::new();
         for (name, activity) in self.activities.iter().filter(|(name, _)| !stands_in(name)) {
             let unmet = activity.state.iter().filter(|wanted| !self.state.has(wanted));
@@ -226,6 +234,11 @@ impl Registry {
             Some(own) => Some(self.state.given_to(Arc::clone(&own.handler), &own.state)),
             None => covering(&self.fallback_activities, name).next().map(|(_, handler)| Arc::clone(handler)),
         }
+    }
+
+    /// The code that replaces an activity, with all state.
+    pub(crate) fn with_state(&self, handler: Arc<dyn ActivityHandler>) -> Arc<dyn ActivityHandler> {
+        self.state.given_in_full_to(handler)
     }
 
     /// The activities that can run here.

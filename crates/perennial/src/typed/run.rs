@@ -154,7 +154,7 @@ impl<O, E> Run<O, E> {
     }
 
     /// Like [`result`](Run::result), but returns [`ClientError::Blocked`] with the reason as soon as the
-    /// instance is blocked or paused.
+    /// instance is blocked or paused. A retry, skip or resume that was accepted before is awaited first.
     ///
     /// ```
     /// use perennial::prelude::*;

@@ -24,8 +24,9 @@ use crate::activity::ActivityContext;
     message = "this is not an activity that takes this input",
     label = "not an activity with this input",
     note = "an orchestration is called with `schedule_sub_orchestration`",
-    note = "pass a function marked with `#[activity]` and its input (several arguments as a tuple), a name and a string, \
-            or an `Activity`"
+    note = "pass a function marked with `#[activity]` and its input (several arguments as a tuple), or an `Activity` and \
+            its input",
+    note = "a name takes a string, a payload, `()` or a tuple; `Activity::<In, Out>::named` takes any type"
 )]
 pub trait ActivityTarget<I, K> {
     /// The type that the caller awaits.
@@ -51,8 +52,9 @@ pub trait ActivityTarget<I, K> {
     message = "this is not an orchestration that takes this input",
     label = "not an orchestration with this input",
     note = "an activity is called with `schedule_activity`, inside an orchestration",
-    note = "pass a function marked with `#[orchestration]` and its input (several arguments as a tuple), a name and a \
-            string, or an `Orchestration`"
+    note = "pass a function marked with `#[orchestration]` and its input (several arguments as a tuple), or an \
+            `Orchestration` and its input",
+    note = "a name takes a string, a payload, `()` or a tuple; `Orchestration::<In, Out>::named` takes any type"
 )]
 pub trait OrchestrationTarget<I, K> {
     /// The type of its result.

@@ -1,9 +1,10 @@
 //! What a program that uses Perennial finds in its log.
 
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use perennial::prelude::*;
+use tokio::sync::Notify;
 use tracing::Level;
 
 use crate::support::log::{Line, Log};
@@ -125,6 +126,65 @@ async fn e19_lines_of_a_closure_have_the_module_that_it_is_written_in() {
     assert!(line.file.as_deref().is_some_and(|file| file.ends_with("logs.rs")), "{line:#?}");
 }
 
+/// Warnings about these orchestrations and activities. Other tests of the process log their own.
+fn missing_registrations(names: &[&str]) -> Vec<Line> {
+    let is_meant = |line: &Line| {
+        let name = line.field("orchestration").or(line.field("activity"));
+        line.message.ends_with("is registered on no live node")
+            && name.is_some_and(|name| names.contains(&name))
+    };
+    log().lines().into_iter().filter(is_meant).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn p4_a_start_warns_of_an_activity_whose_first_attempt_ran_in_the_last_process() {
+    log();
+    let place = Place::new();
+    let code = |ctx: OrchestrationContext| async move {
+        let both = ctx.join2(ctx.schedule_activity("logs-done", ""), ctx.schedule_activity("logs-local", ""));
+        both.await.1
+    };
+    let (begun, copied) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+    let (begins, ends) = (Arc::clone(&begun), Arc::clone(&copied));
+    let runtime = Runtime::open(place.url())
+        .orchestration("logs-flow", "1.0.0", code)
+        .activity("logs-done", |_: ActivityContext, _: String| async { Ok::<_, String>(String::new()) })
+        .activity("logs-local", move |_: ActivityContext, _: String| {
+            begins.notify_one();
+            let ends = Arc::clone(&ends);
+            async move {
+                ends.notified().await;
+                Ok::<_, String>(String::new())
+            }
+        })
+        .start()
+        .await
+        .unwrap();
+    let client = runtime.client();
+    client.start("logs-flow", "logs-local-1", ()).await.unwrap();
+    soon(begun.notified()).await;
+    soon(async {
+        while client.history("logs-local-1").await.unwrap().turns.len() < 2 {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    })
+    .await;
+    // What a crash would leave.
+    let crashed = Place::new();
+    place.connection().execute("VACUUM INTO ?1", [crashed.path().to_str().unwrap()]).unwrap();
+    let tasks = crashed.connection().query_row("SELECT count(*) FROM tasks", [], |row| row.get::<_, u32>(0));
+    assert_eq!(tasks, Ok(0), "a first attempt has no row");
+    copied.notify_one();
+    runtime.shutdown().await.unwrap();
+
+    let runtime =
+        Runtime::open(crashed.url()).orchestration("logs-flow", "1.0.0", code).start().await.unwrap();
+    let lines = missing_registrations(&["logs-flow", "logs-done", "logs-local"]);
+    let found: Vec<_> = lines.iter().map(|line| (line.field("activity"), line.field("count"))).collect();
+    assert_eq!(found, [(Some("logs-local"), Some("1"))], "{lines:#?}");
+    runtime.shutdown().await.unwrap();
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn p4_a_start_warns_of_what_open_instances_need_and_nobody_has_registered() {
     log();
@@ -149,10 +209,7 @@ async fn p4_a_start_warns_of_what_open_instances_need_and_nobody_has_registered(
     };
     soon(is_queued).await;
     runtime.shutdown().await.unwrap();
-    let about_registrations = || {
-        let is_meant = |line: &Line| line.message.ends_with("is registered on no live node");
-        log().lines().into_iter().filter(is_meant).collect::<Vec<_>>()
-    };
+    let about_registrations = || missing_registrations(&["logs-orphan", "logs-forgotten"]);
     assert_eq!(about_registrations().len(), 0, "the store was empty");
 
     // The next deployment has forgotten the orchestration as well.

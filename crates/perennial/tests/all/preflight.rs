@@ -156,3 +156,16 @@ async fn p8_preflight_reports_a_bad_registration_or_store_as_an_error() {
     assert!(Runtime::open(&url).register(parcel).preflight().await.is_err(), "a preflight creates no store");
     assert!(!directory.path().join("none.db").exists());
 }
+
+#[tokio::test]
+async fn p8_preflight_needs_no_state_of_activities() {
+    struct Pool;
+    #[activity(name = "pick", state(Pool))]
+    async fn pick_with_pool(_: ActivityContext, item: String) -> Result<String, String> {
+        Ok(item)
+    }
+    let shop = shop().await;
+    let report = check(Runtime::open(&shop.url).register(parcel).register(pick_with_pool)).await;
+    assert_eq!((report.checked, report.compatible), (3, 3));
+    shop.runtime.shutdown().await.unwrap();
+}

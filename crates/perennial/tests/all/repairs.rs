@@ -189,6 +189,39 @@ async fn g47_a_paused_orchestration_holds_old_and_new_orders_until_it_is_resumed
 }
 
 #[tokio::test]
+async fn g47_an_instance_is_not_resumed_alone_before_it_is_marked_as_paused() {
+    let (place, shop) = (Place::new(), Shop::default());
+    let runtime = shop.runtime(&place.url()).start().await.unwrap();
+    let guest = place.guest();
+    guest.start("order", "o", Payload::null()).await.unwrap();
+    guest.start("order", "own", Payload::null()).await.unwrap();
+    until(&guest, "o", |status| status.status == Status::Running).await;
+    runtime.client().pause("own", "this one").await.unwrap();
+    runtime.shutdown().await.unwrap();
+
+    // Nobody marks the instances, because no runtime runs.
+    guest.pause_orchestration("order", "the bank is down").await.unwrap();
+    assert!(pause_of(&status(&guest, "o").await).is_none());
+    let alone = guest.resume("o", "repaired").await.unwrap_err();
+    assert!(matches!(alone, ClientError::OrchestrationPaused { .. }), "{alone}");
+    // A pause of its own can be lifted, and it waits for its orchestration.
+    guest.resume("own", "repaired").await.unwrap();
+    let runtime = shop.runtime(&place.url()).start().await.unwrap();
+    for id in ["o", "own"] {
+        until(&guest, id, |status| pause_of(status).is_some_and(|pause| pause.orchestration)).await;
+    }
+    let resume = Action::Resume { why: "repaired".into() };
+    let all = guest.for_each(Filter::new(), resume, |_| ()).await.unwrap();
+    assert_eq!((all.done, all.skipped), (0, 2));
+    assert!(guest.resume_orchestration("order", "done").await.unwrap());
+    for id in ["o", "own"] {
+        guest.raise_event(id, GO, 7).await.unwrap();
+        assert_eq!(soon(guest.result(id)).await.unwrap().as_json(), "7");
+    }
+    runtime.shutdown().await.unwrap();
+}
+
+#[tokio::test]
 async fn g48_a_reset_without_a_runtime_says_that_nobody_answers() {
     let (place, shop) = (Place::new(), Shop::default());
     let runtime = shop.runtime(&place.url()).start().await.unwrap();

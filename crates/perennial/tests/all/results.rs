@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use perennial::prelude::*;
 
-use crate::support::soon;
+use crate::support::{Place, soon, until_blocked};
 
 #[orchestration]
 async fn patient(ctx: OrchestrationContext) -> Result<String, String> {
@@ -84,5 +84,58 @@ async fn p4_waiting_ends_when_the_instance_is_paused_and_not_when_it_ends_well()
     client.raise_event("patient-2", "go", "home").await.unwrap();
     assert_eq!(soon(run.result()).await.unwrap(), "home");
     assert_eq!(soon(run.result_unless_blocked()).await.unwrap(), "home");
+    runtime.shutdown().await.unwrap();
+}
+
+#[tokio::test]
+async fn p4_a_block_from_before_an_accepted_retry_does_not_end_the_wait() {
+    let place = Place::new();
+    let runtime = Runtime::open(place.url()).register(broken).start().await.unwrap();
+    runtime.client().start(broken, "b", ()).await.unwrap();
+    runtime.client().raise_event("b", "go", "on").await.unwrap();
+    until_blocked(&runtime.client(), "b", "PER-0201").await;
+    runtime.shutdown().await.unwrap();
+
+    // The owner has not read the request yet: there is none.
+    let guest = place.guest();
+    guest.retry("b").await.unwrap();
+    let (again, runtime) = tokio::join!(soon(guest.result_unless_blocked("b")), async {
+        let code = |ctx: OrchestrationContext| async move {
+            let said: String = ctx.schedule_wait("go").await;
+            if said == "on" { panic!("still broken") } else { Ok::<_, String>(said) }
+        };
+        Runtime::open(place.url()).orchestration("broken", "1.0.0", code).start().await.unwrap()
+    });
+    let error = again.unwrap_err().to_string();
+    assert!(error.contains("still broken"), "the block after the retry: {error}");
+    runtime.shutdown().await.unwrap();
+
+    guest.retry("b").await.unwrap();
+    let (repaired, runtime) = tokio::join!(soon(guest.result_unless_blocked("b")), async {
+        let code =
+            |ctx: OrchestrationContext| async move { Ok::<String, String>(ctx.schedule_wait("go").await) };
+        Runtime::open(place.url()).orchestration("broken", "1.0.0", code).start().await.unwrap()
+    });
+    assert_eq!(repaired.unwrap().to_text(), "on");
+    runtime.shutdown().await.unwrap();
+}
+
+#[tokio::test]
+async fn p4_a_pause_from_before_an_accepted_resume_does_not_end_the_wait() {
+    let place = Place::new();
+    let builder = || Runtime::open(place.url()).register(patient);
+    let runtime = builder().start().await.unwrap();
+    let client = runtime.client();
+    client.start(patient, "p", ()).await.unwrap();
+    client.pause("p", "maintenance").await.unwrap();
+    client.raise_event("p", "go", "home").await.unwrap();
+    runtime.shutdown().await.unwrap();
+    let guest = place.guest();
+    let paused = soon(guest.result_unless_blocked("p")).await.unwrap_err();
+    assert!(paused.to_string().contains("maintenance"), "{paused}");
+    guest.resume("p", "done").await.unwrap();
+    let (resumed, runtime) =
+        tokio::join!(soon(guest.result_unless_blocked("p")), async { builder().start().await.unwrap() });
+    assert_eq!(resumed.unwrap().to_text(), "home");
     runtime.shutdown().await.unwrap();
 }

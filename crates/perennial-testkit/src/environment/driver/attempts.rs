@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::future::pending;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use perennial::{ActivityContext, ActivityFutureBox, ActivityHandler, StandaloneAttempt};
@@ -11,8 +10,8 @@ use perennial_core::shard::ActivityTask;
 use perennial_core::{ActivityError, EventId, InstanceKey, Payload};
 use tokio::task::JoinHandle;
 
+use super::super::failure::Halt;
 use super::super::faults::CrashPoint;
-use super::super::halt::Halt;
 use super::super::mocks::Planned;
 use super::real_time::{InFlight, RealTime};
 use super::{BEGIN_MS, Driver, FOR_EVER_MS, STEPS_WITHOUT_TIME};
@@ -45,9 +44,21 @@ impl RunningAttempt {
 }
 
 impl Driver {
+    /// Begins all attempts that are due.
+    ///
+    /// # Errors
+    ///
+    /// An attempt has no code. The others have begun.
     pub(super) fn begin_attempts(&mut self) -> Result<(), Halt> {
+        let mut begun = Ok(());
         for task in self.node.take_running() {
-            let handler = self.handler_of(&task)?;
+            let handler = match self.handler_of(&task) {
+                Ok(handler) => handler,
+                Err(halt) => {
+                    begun = begun.and(Err(halt));
+                    continue;
+                }
+            };
             let words = format!("{:?} of {:?}, attempt {}", task.name, task.instance, task.attempt);
             let fault = self.faults.note_activity(words);
             let runs_twice = matches!(fault, Some(CrashPoint::ActivityTwice(_)));
@@ -81,7 +92,7 @@ impl Driver {
                 return Ok(());
             }
         }
-        Ok(())
+        begun
     }
 
     /// The code of an attempt: its planned outcome, else the mock, else the real activity.
@@ -115,7 +126,7 @@ impl Driver {
 
     fn own_handler_of(&mut self, task: &ActivityTask) -> Result<Arc<dyn ActivityHandler>, Halt> {
         if let Some(mock) = self.config.mocked.get(&task.name) {
-            return Ok(Arc::clone(mock));
+            return Ok(self.registrations.with_state(Arc::clone(mock)));
         }
         let Some(handler) = self.registrations.activity_handler(&task.name) else {
             let waiting_for = format!("the activity {:?}, which is neither registered nor mocked", task.name);
@@ -158,36 +169,45 @@ impl Driver {
         real_time.run_without_waiting(limit).map_err(|attempt| Halt::hanging(attempt, limit))
     }
 
-    /// Waits until an attempt ends or the next due time is reached. Returns whether anything happened.
-    pub(super) fn wait(&mut self, next_ms: Option<u64>) -> bool {
+    /// Waits until a due time is reached, an attempt ends or begins to run real code, or the store changes.
+    pub(super) fn wait(&mut self, due_ms: u64) {
         let tokio = self.tokio.as_ref().expect("only `drop` takes it");
-        let due_ms = next_ms.unwrap_or(BEGIN_MS + FOR_EVER_MS / 2);
         let due = self.origin + Duration::from_millis(due_ms - BEGIN_MS);
         let (results, in_flight) = (&mut self.results, &self.in_flight);
-        let (ended, is_begun) = tokio.block_on(async {
+        let ended = tokio.block_on(async {
             tokio::select! {
                 biased;
-                ended = results.recv() => (ended, false),
+                ended = results.recv() => ended,
                 // It runs in real time, so this clock has to stop.
-                () = in_flight.begun() => (None, true),
-                () = tokio::time::sleep_until(due) => (None, false),
+                () = in_flight.begun() => None,
+                // An attempt wrote to the store, where it may have left a message for an instance.
+                () = in_flight.changed() => None,
+                () = tokio::time::sleep_until(due) => None,
             }
         });
         let elapsed = {
             let _context = tokio.enter();
             self.origin.elapsed()
         };
-        let is_hinted = self.is_hinted.load(Ordering::Relaxed);
         self.node
             .at(BEGIN_MS
                 + u64::try_from(elapsed.as_millis()).expect("a test takes fewer than 2^64 milliseconds"));
-        match ended {
-            Some(ended) => {
-                self.end_attempt(ended);
-                true
+        ended.into_iter().for_each(|ended| self.end_attempt(ended));
+    }
+
+    /// Whether one of the attempts, all of which wait, would go on if the clock did.
+    pub(super) fn is_attempt_woken_by_time(&mut self) -> bool {
+        let tokio = self.tokio.as_ref().expect("only `drop` takes it");
+        let in_flight = &self.in_flight;
+        let never = self.origin + Duration::from_millis(FOR_EVER_MS);
+        tokio.block_on(async {
+            in_flight.forget_news().await;
+            tokio::select! {
+                biased;
+                () = in_flight.news() => true,
+                () = tokio::time::sleep_until(never) => false,
             }
-            None => next_ms.is_some() || is_hinted || is_begun,
-        }
+        })
     }
 
     /// Ends one attempt that can end without time passing. Returns whether there was one.

@@ -38,7 +38,7 @@ pub(super) struct RealTime {
     commands: Sender<Command>,
     stopped: Receiver<()>,
     in_flight: Arc<InFlight>,
-    /// Whether an activity blocks the thread, which can then do nothing else.
+    /// Whether the last command has not stopped: an activity blocks the thread.
     is_blocked: bool,
 }
 
@@ -59,6 +59,8 @@ pub(super) struct InFlight {
     begun: Notify,
     /// Notified when code ends, the store changes, or an attempt on the virtual clock can make progress.
     news: Notify,
+    /// Notified when the store changes.
+    changed: Notify,
 }
 
 #[derive(Default)]
@@ -85,8 +87,26 @@ impl InFlight {
         self.begun.notified().await;
     }
 
+    pub(super) async fn changed(&self) {
+        self.changed.notified().await;
+    }
+
+    pub(super) async fn news(&self) {
+        self.news.notified().await;
+    }
+
+    /// Drops a notification that nobody has waited for.
+    pub(super) async fn forget_news(&self) {
+        tokio::select! {
+            biased;
+            () = self.news.notified() => {}
+            () = std::future::ready(()) => {}
+        }
+    }
+
     /// Reports a change of the store, which running code may wait for.
     pub(super) fn note_change(&self) {
+        self.changed.notify_one();
         self.news.notify_one();
     }
 
@@ -113,6 +133,14 @@ impl InFlight {
         let polled = self.polled.load(Ordering::Relaxed);
         let polled = self.lock().running.get(&polled).cloned();
         polled.or_else(|| self.longest())
+    }
+
+    /// Adds to the running times. If an attempt blocks the thread, the others do not run.
+    fn note_spent(&self, spent: Duration, is_blocked: bool) {
+        let polled = self.polled.load(Ordering::Relaxed);
+        let mut attempts = self.lock();
+        let running = attempts.running.iter_mut().filter(|(number, _)| !is_blocked || **number == polled);
+        running.for_each(|(_, attempt)| attempt.spent += spent);
     }
 
     fn lock(&self) -> MutexGuard<'_, Attempts> {
@@ -192,23 +220,25 @@ impl RealTime {
     }
 
     fn command(&mut self, command: Command, limit: Duration) -> Result<(), RealAttempt> {
+        if self.is_blocked {
+            self.wait_for_blocked_thread();
+        }
+        if !self.is_blocked {
+            let began = Instant::now();
+            self.commands.send(command).expect("the thread runs as long as the sender exists");
+            self.is_blocked = self.stopped.recv_timeout(limit.saturating_add(STOP_GRACE)).is_err();
+            self.in_flight.note_spent(began.elapsed(), self.is_blocked);
+        }
         // A task that an ended activity has spawned may block the thread as well; then there is no attempt to
         // name.
-        let blocking = || self.in_flight.blocking().map_or(Ok(()), Err);
-        if self.is_blocked {
-            return blocking();
-        }
-        let began = Instant::now();
-        self.commands.send(command).expect("the thread runs as long as the sender exists");
-        let is_stopped = self.stopped.recv_timeout(limit.saturating_add(STOP_GRACE)).is_ok();
-        let spent = began.elapsed();
-        self.in_flight.lock().running.values_mut().for_each(|attempt| attempt.spent += spent);
-        if is_stopped {
-            return Ok(());
-        }
-        let blocking = blocking();
-        self.is_blocked = true;
-        blocking
+        let blocking = self.in_flight.blocking().filter(|_| self.is_blocked);
+        blocking.map_or(Ok(()), Err)
+    }
+
+    /// Gives the activity that blocked the thread a moment to go on, if there is an attempt to wait for.
+    fn wait_for_blocked_thread(&mut self) {
+        let moment = if self.in_flight.is_empty() { Duration::ZERO } else { STOP_GRACE };
+        self.is_blocked = self.stopped.recv_timeout(moment).is_err();
     }
 }
 
