@@ -47,6 +47,8 @@ mod neighbours;
 mod operations;
 mod paused;
 mod poison;
+#[cfg(all(feature = "postgres", unix))]
+mod postgres;
 mod preflight;
 mod registrations;
 mod repairs;
