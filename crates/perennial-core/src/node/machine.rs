@@ -8,14 +8,14 @@ use crate::execution::Stream;
 use crate::flaws::{self, Flaw};
 use crate::history::{ActivityError, Payload};
 use crate::instance::{SHARDS, ShardId};
-use crate::lane::{CallId, LeaseKeeper, Moment, Standing, StoreCall, StoreResponse, StoreResult};
+use crate::lane::{CallId, LeaseKeeper, Moment, Standing, StoreCall, StoreResponse, StoreResult, TurnClock};
 use crate::log;
 use crate::shard::{
     ActivityTask, BodyError, LeftOpen, Message, RanElsewhere, Tenure, cannot_be_left_open, hold_ms,
     is_handed_over, max_together,
 };
 use crate::store::{
-    Changes, Directory, Evidence, NewSession, SessionId, SessionRole, ShardSet, StoreError, TaskId,
+    Changes, Directory, Evidence, NewSession, NodeInfo, SessionId, SessionRole, ShardSet, StoreError, TaskId,
     TaskRenewal, TaskRow,
 };
 
@@ -31,6 +31,11 @@ use super::taken::{Taken, task_id};
 pub struct Node {
     options: NodeOptions,
     lease: LeaseKeeper,
+    clock: TurnClock,
+    /// How many shards this node should hold, once it has read the directory.
+    share: Option<usize>,
+    /// The other live nodes that own shards.
+    peers: Vec<NodeInfo>,
     routes: Vec<Option<usize>>,
     targets: Vec<Option<usize>>,
     taken: Taken,
@@ -56,6 +61,9 @@ impl Node {
         let session = SessionId(u128::from(stream.draw()) << 64 | u128::from(stream.draw()));
         let mut node = Node {
             lease: LeaseKeeper::new(session, options.lease_ms),
+            clock: TurnClock::default(),
+            share: None,
+            peers: Vec::new(),
             routes: vec![None; SHARDS],
             targets: vec![None; options.lanes],
             taken: Taken::new(options.task_lease_ms, options.healthy),
@@ -105,6 +113,21 @@ impl Node {
     /// The id of the node and of its session, fixed for the life of the process.
     pub fn id(&self) -> SessionId {
         self.lease.session()
+    }
+
+    /// Until when the node may start tasks; zero if it may not.
+    pub fn deadline(&self) -> Moment {
+        self.lease.deadline()
+    }
+
+    /// The store's clock as far as this node knows it.
+    pub fn turn_clock(&self) -> TurnClock {
+        self.clock
+    }
+
+    /// How many shards this node should hold. `None` until it knows the other nodes.
+    pub fn share(&self) -> Option<usize> {
+        self.share
     }
 
     /// The lane of this node that accepts requests for a shard, if there is one.
@@ -362,7 +385,11 @@ impl Node {
                 self.issue(now, Purpose::Directory);
             }
             (Purpose::End, StoreResponse::Done) => self.ended(),
-            (Purpose::Directory, StoreResponse::Directory(directory)) => self.divide(now, &directory),
+            (Purpose::Directory, StoreResponse::Directory(directory)) => {
+                // The lanes report a clock that was set back.
+                let _ = self.clock.handle_reading(now, directory.now_ms);
+                self.divide(now, &directory);
+            }
             (Purpose::Take { limit }, StoreResponse::Tasks(rows)) => {
                 // A full page means that there may be more.
                 self.wants_tasks |= rows.len() >= limit && free > rows.len();
@@ -484,6 +511,12 @@ impl Node {
             true => share::of_node(self.id(), directory),
             false => 0,
         };
+        self.share = Some(share);
+        let peers = share::peers(self.id(), directory);
+        if peers != self.peers {
+            self.peers.clone_from(&peers);
+            self.outputs.push(NodeOutput::Peers(peers));
+        }
         // Shards of an expired session can be claimed, even by a lane whose target has not changed.
         let can_be_had = share::has_expired_owner(self.id(), directory);
         let lanes = self.targets.len();

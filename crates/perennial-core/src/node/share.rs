@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use crate::instance::SHARDS;
-use crate::store::{Directory, NodeInfo, SessionId, SessionRole};
+use crate::store::{Directory, NodeInfo, SessionId, SessionRole, SessionRow};
 
 /// The part of `total` that number `place` of `parts` gets: as even as possible, remainders to the first.
 pub(super) fn part(total: usize, parts: usize, place: usize) -> usize {
@@ -12,17 +12,24 @@ pub(super) fn part(total: usize, parts: usize, place: usize) -> usize {
     total / parts + usize::from(place < total % parts)
 }
 
+/// The live nodes that own shards.
+fn owners(directory: &Directory) -> impl Iterator<Item = (SessionId, NodeInfo)> {
+    let is_live = |session: &&SessionRow| session.expires_ms > directory.now_ms;
+    let nodes = directory.sessions.iter().filter(|session| session.role == SessionRole::Node);
+    let infos = nodes.filter(is_live).map(|session| (session.node, NodeInfo::decode(&session.info)));
+    infos.filter(|(_, info)| info.owns_shards)
+}
+
+/// The other live nodes that own shards.
+pub(super) fn peers(node: SessionId, directory: &Directory) -> Vec<NodeInfo> {
+    owners(directory).filter(|(other, _)| *other != node).map(|(_, info)| info).collect()
+}
+
 /// How many shards a node should hold, according to the directory.
 pub(super) fn of_node(node: SessionId, directory: &Directory) -> usize {
-    let is_live = |expires_ms: u64| expires_ms > directory.now_ms;
-    let owners = directory.sessions.iter().filter(|session| {
-        session.role == SessionRole::Node
-            && is_live(session.expires_ms)
-            && NodeInfo::decode(&session.info).owns_shards
-    });
     // Sorted by id, so that all nodes divide in the same way; this node always counts, even if it is not in the
     // directory.
-    let owners: BTreeSet<SessionId> = owners.map(|session| session.node).chain([node]).collect();
+    let owners: BTreeSet<SessionId> = owners(directory).map(|(owner, _)| owner).chain([node]).collect();
     let place = owners.iter().position(|owner| *owner == node).unwrap_or(0);
     part(SHARDS, owners.len(), place)
 }
@@ -44,7 +51,6 @@ pub(super) fn next_expiry(node: SessionId, directory: &Directory) -> Option<Dura
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::SessionRow;
 
     fn row(id: u128, role: SessionRole, owns_shards: bool, expires_ms: u64) -> SessionRow {
         let info = NodeInfo { owns_shards, ..NodeInfo::default() }.encode();
@@ -59,6 +65,20 @@ mod tests {
         let shares: Vec<usize> = (1..=3).map(|id| of_node(SessionId(id), &directory)).collect();
         assert_eq!(shares, [86, 85, 85]);
         assert_eq!((0..2).map(|lane| part(85, 2, lane)).collect::<Vec<_>>(), [43, 42]);
+    }
+
+    #[test]
+    fn n14_peers_are_the_other_live_nodes_that_own_shards() {
+        let sessions = vec![
+            row(1, SessionRole::Node, true, 2_000),
+            row(2, SessionRole::Node, true, 2_000),
+            row(3, SessionRole::Node, false, 2_000),
+            row(4, SessionRole::Node, true, 900),
+            row(5, SessionRole::Lane, true, 2_000),
+        ];
+        let directory = Directory { now_ms: 1_000, sessions };
+        assert_eq!(peers(SessionId(1), &directory).len(), 1);
+        assert_eq!(peers(SessionId(3), &directory).len(), 2);
     }
 
     #[test]

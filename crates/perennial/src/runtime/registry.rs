@@ -1,7 +1,7 @@
 //! The registered code of this node.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
 
 use perennial_core::shard::HandlerSource;
 use perennial_core::store::{NodeInfo, Served};
@@ -24,6 +24,8 @@ pub(crate) struct Registry {
     version_policies: BTreeMap<String, VersionPolicy>,
     fallback_orchestrations: BTreeMap<NamePattern, BTreeMap<Version, Code>>,
     fallback_activities: BTreeMap<NamePattern, Arc<dyn ActivityHandler>>,
+    /// The other live nodes that own shards.
+    peers: RwLock<Vec<NodeInfo>>,
 }
 
 /// The code of one version of an orchestration.
@@ -251,7 +253,7 @@ impl Registry {
             process: std::process::id(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             since_ms: system_now_ms(),
-            owns_shards: true,
+            owns_shards: options.owns_shards,
             orchestrations: named.chain(fallbacks).flat_map(versions).collect(),
             activities: self.activities.keys().cloned().chain(fallback_activities).collect(),
             tags: options.tags.clone(),
@@ -270,15 +272,35 @@ impl Registry {
         own.or_else(|| covering(&self.fallback_orchestrations, name).next().map(|(_, versions)| versions))
     }
 
-    /// The code for a start: by policy, else the highest version by semver, preferring releases to
-    /// pre-releases.
+    /// Notes which other nodes may own an instance later.
+    pub(super) fn note_peers(&self, peers: Vec<NodeInfo>) {
+        *self.peers.write().unwrap_or_else(PoisonError::into_inner) = peers;
+    }
+
+    /// Whether all other nodes that own shards have a version of an orchestration, too.
+    fn is_everywhere(&self, name: &str, version: &Version) -> bool {
+        let is_meant = |own: &str| match NamePattern::parse(own) {
+            Ok(pattern) => pattern.covers(name),
+            Err(_) => own == name,
+        };
+        let is_it = |other: &str| Version::parse(other).is_ok_and(|other| other == *version);
+        let peers = self.peers.read().unwrap_or_else(PoisonError::into_inner);
+        peers.iter().all(|peer| peer.orchestrations.iter().any(|(own, other)| is_meant(own) && is_it(other)))
+    }
+
+    /// The code for a start: by policy, else the highest version by semver that all nodes have, preferring
+    /// releases to pre-releases. While the nodes of a store are upgraded one by one, that is the version from before. If
+    /// they have none in common, it is the highest of this node.
     fn latest_code(&self, name: &str) -> Option<&Code> {
         if let Some(VersionPolicy::Exact(version)) = self.version_policies.get(name) {
             return self.code(name, version);
         }
         let versions = self.versions(name)?;
-        let release = versions.iter().rev().find(|(version, _)| version.pre.is_empty());
-        release.or_else(|| versions.iter().next_back()).map(|(_, code)| code)
+        let mut everywhere = versions.iter().filter(|(version, _)| self.is_everywhere(name, version));
+        let is_release = |(version, _): &(&Version, &Code)| version.pre.is_empty();
+        let common = everywhere.clone().rfind(is_release).or_else(|| everywhere.next_back());
+        let own = || versions.iter().rfind(is_release).or_else(|| versions.iter().next_back());
+        common.or_else(own).map(|(_, code)| code)
     }
 
     fn code(&self, name: &str, version: &str) -> Option<&Code> {
@@ -374,4 +396,38 @@ fn parse(pattern: &str) -> Result<NamePattern, StartError> {
 
 fn check(name: &str) -> Result<(), StartError> {
     check_name(name).map_err(|source| StartError::Name { name: name.to_owned(), source })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::registrations::Registrations;
+    use crate::typed::OrchestrationContext;
+
+    fn peer(versions: &[(&str, &str)]) -> NodeInfo {
+        let orchestrations =
+            versions.iter().map(|(name, version)| ((*name).to_owned(), (*version).to_owned()));
+        NodeInfo { orchestrations: orchestrations.collect(), ..NodeInfo::default() }
+    }
+
+    #[test]
+    fn n14_a_start_uses_the_latest_version_that_all_nodes_have() {
+        let code = |_: OrchestrationContext, _: u64| async move { Ok::<_, String>(0) };
+        let registrations = ["1.0.0", "1.1.0", "2.0.0"]
+            .into_iter()
+            .fold(Registrations::new(), |all, version| all.orchestration("order", version, code));
+        let registry = registrations.into_registry().unwrap();
+        let latest = || registry.latest("order").unwrap();
+        assert_eq!(latest(), "2.0.0");
+        registry
+            .note_peers(vec![peer(&[("order", "2.0.0")]), peer(&[("order", "1.0.0"), ("order", "1.1.0")])]);
+        assert_eq!(latest(), "2.0.0", "nothing in common: what this node has");
+        registry.note_peers(vec![peer(&[("order", "1.0.0"), ("order", "1.1.0")])]);
+        assert_eq!(latest(), "1.1.0");
+        registry
+            .note_peers(vec![peer(&[("ord*", "1.0.0")]), peer(&[("order", "1.0.0"), ("order", "2.0.0")])]);
+        assert_eq!(latest(), "1.0.0");
+        registry.note_peers(Vec::new());
+        assert_eq!(latest(), "2.0.0");
+    }
 }

@@ -44,6 +44,8 @@ mod memory;
 mod messages;
 mod mismatches;
 mod neighbours;
+#[cfg(all(feature = "postgres", unix))]
+mod nodes;
 mod operations;
 mod paused;
 mod poison;
