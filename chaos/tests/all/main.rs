@@ -1,0 +1,3 @@
+//! Nodes as real processes over a real server.
+
+mod faults;
