@@ -136,6 +136,7 @@ fn build(options: &NodeOptions) -> perennial::RuntimeBuilder {
         lease: Duration::from_millis(options.lease_ms),
         turn_threads: 2,
         tags: options.tag.clone(),
+        owns_shards: !options.worker,
         activity_cancel_grace: Duration::from_millis(500),
         ..RuntimeOptions::default()
     };

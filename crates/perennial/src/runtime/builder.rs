@@ -57,6 +57,9 @@ pub struct RuntimeOptions {
     /// Tags of this node. It runs activities that require one of them, and activities without a tag. Default
     /// none.
     pub tags: Vec<String>,
+    /// Whether this node owns shards and so runs orchestrations. One that does not is a worker: it runs activities of
+    /// other nodes' instances. Default `true`; a store of one process needs an owner.
+    pub owns_shards: bool,
     /// How long a cancelled activity may take to end before it is dropped. Default 5 s.
     pub activity_cancel_grace: Duration,
     /// Maximum number of turns in one transaction. Default 1,024.
@@ -87,6 +90,7 @@ impl Default for RuntimeOptions {
             max_lost_threads: 16,
             activity_slots: 1_000,
             tags: Vec::new(),
+            owns_shards: true,
             activity_cancel_grace: Duration::from_secs(5),
             max_batch: 1_024,
             max_queued_commits: 10_000,
@@ -332,7 +336,7 @@ impl RuntimeBuilder {
         let runtime = Runtime { driver: Arc::clone(&driver), stopped: false };
         driver.begin(role);
         let mut standing = driver.standing();
-        let is_settled = |standing: &Standing| standing.has_shards || standing.failure.is_some();
+        let is_settled = |standing: &Standing| standing.is_at_work || standing.failure.is_some();
         let failure = match standing.wait_for(is_settled).await {
             Ok(standing) => standing.failure.clone(),
             Err(_) => Some(Failure::Store(StoreError::Closed)),

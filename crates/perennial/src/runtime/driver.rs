@@ -77,7 +77,8 @@ impl Seen {
 /// The phase of the driver between start and stop.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Standing {
-    pub(super) has_shards: bool,
+    /// Whether the lane has its session and, unless the node owns none, its first shards.
+    pub(super) is_at_work: bool,
     is_stopping: bool,
     has_ended: bool,
     /// The work that was left because the store did not respond in time.
@@ -276,10 +277,14 @@ impl Driver {
                 LaneOutput::Reply { request, answer, .. } => self.callers.answer(request, answer),
                 LaneOutput::Gained(shards) => {
                     self.with_node(|node, _, _| node.handle_gained(0, &shards));
-                    self.standing.send_modify(|standing| standing.has_shards = true);
+                    self.standing.send_modify(|standing| standing.is_at_work = true);
                 }
                 LaneOutput::Lost(shards) => self.with_node(|node, _, _| node.handle_lost(0, &shards)),
                 LaneOutput::StoreTime { store_ms, set_back_ms } => {
+                    if !self.options.owns_shards {
+                        // A lane without shards works once it has its session.
+                        self.standing.send_modify(|standing| standing.is_at_work = true);
+                    }
                     self.clock_check.check(&*self.clock, store_ms, set_back_ms);
                 }
                 LaneOutput::Ended => self.with_node(|node, now, _| node.handle_lane_ended(now, 0)),
@@ -340,6 +345,7 @@ impl Driver {
             NodeOutput::Target { shards, .. } => {
                 self.with_lane(|lane, now| lane.handle_target(now, shards));
             }
+            NodeOutput::PeerCode(peer_code) => self.registry.set_peer_code(peer_code),
             NodeOutput::RunTask(task) => Workers::run_task(self, *task),
             NodeOutput::CancelTask(task) => self.workers.cancel(task.key, task.execution, task.event),
             NodeOutput::GrantQuarantineSlot { shard, tenure, key, event, .. } => {
