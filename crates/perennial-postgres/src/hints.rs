@@ -160,11 +160,15 @@ impl Line {
     }
 }
 
-/// Who speaks, and the five maps of shards.
+/// How many maps of shards a notification has.
+const MAPS: usize = 6;
+
+/// Who speaks, and the maps of shards.
 fn encode(own: &str, changes: &Changes) -> String {
-    let Changes { inbox, requests, tasks, replies, endings } = changes;
+    let Changes { inbox, requests, tasks, replies, endings, owners } = changes;
     let mut payload = own.to_owned();
-    for set in [inbox, requests, tasks, replies, endings] {
+    let maps: [&ShardSet; MAPS] = [inbox, requests, tasks, replies, endings, owners];
+    for set in maps {
         for byte in set.to_bytes() {
             payload.push_str(&format!("{byte:02x}"));
         }
@@ -174,7 +178,7 @@ fn encode(own: &str, changes: &Changes) -> String {
 
 /// What another process said; nothing if it was this one, or cannot be understood.
 fn decode(own: &str, payload: &str) -> Option<Changes> {
-    if !payload.is_ascii() || payload.len() != 32 + 5 * 64 || payload.starts_with(own) {
+    if !payload.is_ascii() || payload.len() != 32 + MAPS * 64 || payload.starts_with(own) {
         return None;
     }
     let set = |place: usize| -> Option<ShardSet> {
@@ -187,7 +191,14 @@ fn decode(own: &str, payload: &str) -> Option<Changes> {
         }
         Some(set)
     };
-    Some(Changes { inbox: set(0)?, requests: set(1)?, tasks: set(2)?, replies: set(3)?, endings: set(4)? })
+    Some(Changes {
+        inbox: set(0)?,
+        requests: set(1)?,
+        tasks: set(2)?,
+        replies: set(3)?,
+        endings: set(4)?,
+        owners: set(5)?,
+    })
 }
 
 #[cfg(test)]
@@ -199,11 +210,11 @@ mod tests {
         let (me, you) = ("a".repeat(32), "b".repeat(32));
         let shards = |numbers: &[u8]| numbers.iter().copied().map(ShardId).collect::<ShardSet>();
         let changes =
-            Changes { inbox: shards(&[0, 7, 8, 255]), endings: shards(&[63, 64]), ..Changes::default() };
+            Changes { inbox: shards(&[0, 7, 8, 255]), owners: shards(&[63, 64]), ..Changes::default() };
         assert_eq!(decode(&you, &encode(&me, &changes)), Some(changes));
         assert_eq!(decode(&you, &encode(&me, &Changes::ALL)), Some(Changes::ALL));
         assert_eq!(decode(&me, &encode(&me, &changes)), None, "its own words");
-        for odd in ["", "hello", &"ö".repeat(176), &format!("{me}{}", "g".repeat(320))] {
+        for odd in ["", "hello", &"ö".repeat(208), &format!("{me}{}", "g".repeat(384))] {
             assert_eq!(decode(&you, odd), None);
         }
     }

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use perennial_core::ShardId;
 use perennial_core::store::{
-    Directory, Gap, Lease, NewSession, OwnedShard, Replaced, SessionId, SessionRole, SessionRow, ShardOwner,
-    ShardSet, StoreError,
+    Changes, Directory, Gap, Lease, NewSession, OwnedShard, Replaced, SessionId, SessionRole, SessionRow,
+    ShardOwner, ShardSet, StoreError,
 };
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
@@ -53,6 +53,9 @@ pub(crate) async fn open(inner: &Inner, session: NewSession) -> Result<Lease, St
         (&at, Type::INT8),
     ];
     let rows = inner.ask(OPEN, &arguments, Access::Writes).await?;
+    if session.role == SessionRole::Node {
+        tell_owners(inner, ShardSet::ALL);
+    }
     lease(inner.one(&rows)?, 0)
 }
 
@@ -64,7 +67,14 @@ pub(crate) async fn renew(inner: &Inner, session: SessionId) -> Result<Lease, St
 
 pub(crate) async fn end(inner: &Inner, session: SessionId) -> Result<(), StoreError> {
     let (id, at) = (session_uuid(session), inner.at());
-    inner.ask(END, &[(&id, Type::UUID), (&at, Type::INT8)], Access::Writes).await.map(drop)
+    inner.ask(END, &[(&id, Type::UUID), (&at, Type::INT8)], Access::Writes).await?;
+    tell_owners(inner, ShardSet::ALL);
+    Ok(())
+}
+
+/// Tells others that these shards can be had, or are to be divided again.
+fn tell_owners(inner: &Inner, owners: ShardSet) {
+    inner.hints.tell(&Changes { owners, ..Changes::default() });
 }
 
 pub(crate) async fn claim(
@@ -85,9 +95,11 @@ pub(crate) async fn claim(
 }
 
 pub(crate) async fn release(inner: &Inner, session: SessionId, shards: ShardSet) -> Result<(), StoreError> {
-    let (id, shards, at) = (session_uuid(session), numbers(&shards), inner.at());
-    let arguments: [Argument<'_>; 3] = [(&id, Type::UUID), (&shards, Type::INT2_ARRAY), (&at, Type::INT8)];
-    inner.ask(RELEASE, &arguments, Access::Writes).await.map(drop)
+    let (id, released, at) = (session_uuid(session), numbers(&shards), inner.at());
+    let arguments: [Argument<'_>; 3] = [(&id, Type::UUID), (&released, Type::INT2_ARRAY), (&at, Type::INT8)];
+    inner.ask(RELEASE, &arguments, Access::Writes).await?;
+    tell_owners(inner, shards);
+    Ok(())
 }
 
 pub(crate) async fn replace(inner: &Inner, old: SessionId, new: NewSession) -> Result<Replaced, StoreError> {

@@ -15,7 +15,7 @@ use crate::shard::{
     is_handed_over, max_together,
 };
 use crate::store::{
-    Changes, Directory, Evidence, NewSession, NodeInfo, SessionId, SessionRole, ShardSet, StoreError, TaskId,
+    Changes, Directory, Evidence, NewSession, SessionId, SessionRole, ShardSet, StoreError, TaskId,
     TaskRenewal, TaskRow,
 };
 
@@ -23,9 +23,12 @@ use super::calls::{Calls, Purpose, RETRY_PAUSE};
 use super::options::NodeOptions;
 use super::output::NodeOutput;
 use super::quarantine_gate::{QuarantineGate, Waiting};
-use super::share;
+use super::share::{self, PeerCode};
 use super::stopping::{Step, StopPatience, Stopping, Unfinished};
 use super::taken::{Taken, task_id};
+
+/// Hints about owners lead to one read of the directory in this time.
+const HINTED_LOOK_PAUSE: Duration = Duration::from_millis(50);
 
 /// What the lanes of one process have in common. See the [module](super) for how to drive it.
 pub struct Node {
@@ -34,10 +37,10 @@ pub struct Node {
     clock: TurnClock,
     /// How many shards this node should hold, once it has read the directory.
     share: Option<usize>,
-    /// The other live nodes that own shards.
-    peers: Vec<NodeInfo>,
     routes: Vec<Option<usize>>,
     targets: Vec<Option<usize>>,
+    /// As the driver knows it.
+    peer_code: PeerCode,
     taken: Taken,
     /// Counts down, to distinguish taken tasks from those of lanes, whose tenures count up.
     tenures: u64,
@@ -48,6 +51,9 @@ pub struct Node {
     calls: Calls,
     /// When a session of another node in the directory expires: its shards may be claimed then.
     look_at: Option<Moment>,
+    /// When to read the directory because of a hint.
+    hinted_look_at: Option<Moment>,
+    looked_at: Option<Moment>,
     is_stopping: bool,
     stopping: Option<Stopping>,
     is_failed: bool,
@@ -63,9 +69,9 @@ impl Node {
             lease: LeaseKeeper::new(session, options.lease_ms),
             clock: TurnClock::default(),
             share: None,
-            peers: Vec::new(),
             routes: vec![None; SHARDS],
             targets: vec![None; options.lanes],
+            peer_code: PeerCode::default(),
             taken: Taken::new(options.task_lease_ms, options.healthy),
             tenures: u64::MAX,
             quarantine: QuarantineGate::new(options.quarantine_after, options.healthy),
@@ -74,6 +80,8 @@ impl Node {
             poll_at: Moment::ZERO,
             calls: Calls::default(),
             look_at: None,
+            hinted_look_at: None,
+            looked_at: None,
             is_stopping: false,
             stopping: None,
             is_failed: false,
@@ -105,6 +113,7 @@ impl Node {
             self.quarantine.next_wake(),
             poll,
             self.look_at,
+            self.hinted_look_at,
             stopping,
         ];
         all.into_iter().flatten().min()
@@ -177,6 +186,11 @@ impl Node {
         if !changes.tasks.is_empty() {
             self.wants_tasks = true;
         }
+        if !changes.owners.is_empty() && self.owns_shards() && !self.is_stopping {
+            // A read in progress may have missed it, so it is read again; many hints in a row are one read.
+            let at = self.looked_at.map_or(now, |looked| now.max(looked + HINTED_LOOK_PAUSE));
+            self.hinted_look_at.get_or_insert(at);
+        }
         self.handle_time(now, free);
     }
 
@@ -188,8 +202,8 @@ impl Node {
         if self.lease.take_renewal(now) {
             self.issue(now, Purpose::Renew);
         }
-        if self.look_at.is_some_and(|at| now >= at) {
-            self.look_at = None;
+        if self.look_at.into_iter().chain(self.hinted_look_at).any(|at| now >= at) {
+            (self.look_at, self.hinted_look_at) = (None, None);
             self.issue(now, Purpose::Directory);
         }
         for purpose in self.calls.take_due(now) {
@@ -512,10 +526,10 @@ impl Node {
             false => 0,
         };
         self.share = Some(share);
-        let peers = share::peers(self.id(), directory);
-        if peers != self.peers {
-            self.peers.clone_from(&peers);
-            self.outputs.push(NodeOutput::Peers(peers));
+        let peer_code = share::peer_code(self.id(), directory);
+        if peer_code != self.peer_code {
+            self.peer_code = peer_code.clone();
+            self.outputs.push(NodeOutput::PeerCode(peer_code));
         }
         // Shards of an expired session can be claimed, even by a lane whose target has not changed.
         let can_be_had = share::has_expired_owner(self.id(), directory);
@@ -557,9 +571,13 @@ impl Node {
         }
     }
 
+    fn owns_shards(&self) -> bool {
+        !self.targets.is_empty()
+    }
+
     fn end(&mut self, now: Moment) {
         self.lease.handle_ending();
-        self.look_at = None;
+        (self.look_at, self.hinted_look_at) = (None, None);
         self.issue(now, Purpose::End);
     }
 
@@ -694,6 +712,9 @@ impl Node {
 
     fn issue(&mut self, now: Moment, purpose: Purpose) {
         let (holder, lease_ms) = (self.id(), self.options.task_lease_ms);
+        if matches!(purpose, Purpose::Directory) {
+            self.looked_at = Some(now);
+        }
         let call = match &purpose {
             Purpose::Open => StoreCall::OpenSession(NewSession {
                 id: holder,

@@ -4,8 +4,9 @@ use crate::history::EventId;
 use crate::instance::{InstanceKey, ShardId};
 use crate::lane::{CallId, StoreCall};
 use crate::shard::{ActivityTask, Tenure};
-use crate::store::{Changes, NodeInfo, StoreError, TaskId};
+use crate::store::{Changes, StoreError, TaskId};
 
+use super::share::PeerCode;
 use super::stopping::Unfinished;
 
 /// One request, to be carried out outside of any lock.
@@ -20,9 +21,8 @@ pub enum NodeOutput {
         /// The number of shards.
         shards: usize,
     },
-    /// The other live nodes that own shards, whenever they have changed: a start without a version uses one that all of
-    /// them have.
-    Peers(Vec<NodeInfo>),
+    /// Use these for starts without a version: see [`PeerCode`]. It replaces the previous one.
+    PeerCode(PeerCode),
     /// Run a taken task, and pass its result to [`Node::handle_task_done`](super::Node::handle_task_done).
     RunTask(Box<ActivityTask>),
     /// Cancel a task that runs here.

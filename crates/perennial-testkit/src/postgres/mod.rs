@@ -140,14 +140,29 @@ impl TestServer {
         self.own().cluster.data()
     }
 
-    /// Ends the server's processes at once, as a crash does. It recovers when it is started again.
+    /// Ends the server's processes at once, as a crash does (`pg_ctl stop -m immediate`). It recovers when it is started
+    /// again.
     pub fn kill(&self) {
+        self.end(process::Stop::Immediate);
+    }
+
+    /// Kills the server's first process (`kill -9`). Its other processes notice, and end by themselves.
+    pub fn kill_first_process(&self) {
+        self.end(process::Stop::Kill);
+    }
+
+    /// Stops the server in order, without waiting for its clients (`pg_ctl stop -m fast`).
+    pub fn stop(&self) {
+        self.end(process::Stop::Fast);
+    }
+
+    fn end(&self, how: process::Stop) {
         if let Some(process) = self.process().take() {
-            process.stop(process::Stop::Immediate);
+            process.stop(how);
         }
     }
 
-    /// Starts the server again after [`kill`](TestServer::kill), on the same port, with everything that it had synced.
+    /// Starts the server again after it was stopped or killed, on the same port, with everything that it had synced.
     ///
     /// # Panics
     ///
@@ -155,7 +170,7 @@ impl TestServer {
     pub fn start_again(&self) {
         let mut process = self.process();
         if process.is_none() {
-            let started = self.own().cluster.start(std::process::id());
+            let started = self.own().cluster.start_again(std::process::id());
             *process = Some(started.unwrap_or_else(|problem| panic!("{problem}")));
         }
     }

@@ -16,6 +16,9 @@ use super::{ServerOptions, USER, binaries, draw_password, unique};
 const PATIENCE: Duration = Duration::from_secs(60);
 const PAUSE: Duration = Duration::from_millis(20);
 
+/// How long processes of a killed server may outlive it.
+const OUTLIVING: Duration = Duration::from_secs(20);
+
 /// A port that was free may be taken by another program before the server has it.
 const PORTS_TRIED: usize = 5;
 
@@ -124,6 +127,18 @@ impl Cluster {
         }
     }
 
+    /// Starts the server on the files of one that has ended. Processes that outlive a killed one keep the files for a
+    /// moment, and a server that is started meanwhile refuses to run.
+    pub(super) fn start_again(&self, watched: u32) -> Result<Process, String> {
+        let begun = Instant::now();
+        loop {
+            match self.start(watched) {
+                Err(_) if begun.elapsed() < OUTLIVING => thread::sleep(PAUSE),
+                started => return started,
+            }
+        }
+    }
+
     fn keep(&self, watched: u32, server: u32) -> Result<(), String> {
         let mut keeper = Command::new("/bin/sh");
         keeper.args(["-c", KEEPER, "keeper", &watched.to_string(), &server.to_string()]);
@@ -206,6 +221,10 @@ impl Drop for Cluster {
 pub(super) enum Stop {
     /// Without finishing anything, as in a crash.
     Immediate,
+    /// In order, without waiting for clients.
+    Fast,
+    /// Without a chance to tell its other processes.
+    Kill,
 }
 
 /// A server that runs.
@@ -225,6 +244,8 @@ impl Process {
     pub(super) fn stop(mut self, how: Stop) {
         let signal = match how {
             Stop::Immediate => "-QUIT",
+            Stop::Fast => "-INT",
+            Stop::Kill => "-KILL",
         };
         let id = self.child.id().to_string();
         let told = Command::new("kill").args([signal, &id]).status().is_ok_and(|status| status.success());

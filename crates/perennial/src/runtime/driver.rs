@@ -349,7 +349,7 @@ impl Driver {
             NodeOutput::Target { lane, shards } => {
                 self.with_lane(lane, |lane, now| lane.handle_target(now, shards));
             }
-            NodeOutput::Peers(peers) => self.registry.note_peers(peers),
+            NodeOutput::PeerCode(peer_code) => self.registry.set_peer_code(peer_code),
             NodeOutput::RunTask(task) => Workers::run_task(self, *task),
             NodeOutput::CancelTask(task) => self.workers.cancel(task.key, task.execution, task.event),
             NodeOutput::GrantQuarantineSlot { lane, shard, tenure, key, event } => {

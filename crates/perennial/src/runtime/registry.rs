@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, PoisonError, RwLock};
 
+use perennial_core::node::PeerCode;
 use perennial_core::shard::HandlerSource;
 use perennial_core::store::{NodeInfo, Served};
 use perennial_core::{Handlers, NamePattern, NotOfType, OrchestrationHandler, Payload, check_name};
@@ -24,8 +25,7 @@ pub(crate) struct Registry {
     version_policies: BTreeMap<String, VersionPolicy>,
     fallback_orchestrations: BTreeMap<NamePattern, BTreeMap<Version, Code>>,
     fallback_activities: BTreeMap<NamePattern, Arc<dyn ActivityHandler>>,
-    /// The other live nodes that own shards.
-    peers: RwLock<Vec<NodeInfo>>,
+    peer_code: RwLock<PeerCode>,
 }
 
 /// The code of one version of an orchestration.
@@ -272,35 +272,22 @@ impl Registry {
         own.or_else(|| covering(&self.fallback_orchestrations, name).next().map(|(_, versions)| versions))
     }
 
-    /// Notes which other nodes may own an instance later.
-    pub(super) fn note_peers(&self, peers: Vec<NodeInfo>) {
-        *self.peers.write().unwrap_or_else(PoisonError::into_inner) = peers;
-    }
-
-    /// Whether all other nodes that own shards have a version of an orchestration, too.
-    fn is_everywhere(&self, name: &str, version: &Version) -> bool {
-        let is_meant = |own: &str| match NamePattern::parse(own) {
-            Ok(pattern) => pattern.covers(name),
-            Err(_) => own == name,
-        };
-        let is_it = |other: &str| Version::parse(other).is_ok_and(|other| other == *version);
-        let peers = self.peers.read().unwrap_or_else(PoisonError::into_inner);
-        peers.iter().all(|peer| peer.orchestrations.iter().any(|(own, other)| is_meant(own) && is_it(other)))
+    /// Replaces what is known about the code of other nodes.
+    pub(super) fn set_peer_code(&self, peer_code: PeerCode) {
+        *self.peer_code.write().unwrap_or_else(PoisonError::into_inner) = peer_code;
     }
 
     /// The code for a start: by policy, else the highest version by semver that all nodes have, preferring
-    /// releases to pre-releases. While the nodes of a store are upgraded one by one, that is the version from before. If
-    /// they have none in common, it is the highest of this node.
+    /// releases to pre-releases. If there is no such version, the highest one of this node: some other node
+    /// does not have the orchestration at all.
     fn latest_code(&self, name: &str) -> Option<&Code> {
         if let Some(VersionPolicy::Exact(version)) = self.version_policies.get(name) {
             return self.code(name, version);
         }
         let versions = self.versions(name)?;
-        let mut everywhere = versions.iter().filter(|(version, _)| self.is_everywhere(name, version));
-        let is_release = |(version, _): &(&Version, &Code)| version.pre.is_empty();
-        let common = everywhere.clone().rfind(is_release).or_else(|| everywhere.next_back());
-        let own = || versions.iter().rfind(is_release).or_else(|| versions.iter().next_back());
-        common.or_else(own).map(|(_, code)| code)
+        let peer_code = self.peer_code.read().unwrap_or_else(PoisonError::into_inner);
+        let is_common = |code: &Code| peer_code.all_have(name, &code.version);
+        highest(versions, is_common).or_else(|| highest(versions, |_| true))
     }
 
     fn code(&self, name: &str, version: &str) -> Option<&Code> {
@@ -346,6 +333,13 @@ impl HandlerSource for Registry {
 fn host_name() -> String {
     let named = std::fs::read_to_string("/etc/hostname").ok().map(|name| name.trim().to_owned());
     named.or_else(|| std::env::var("HOSTNAME").ok()).unwrap_or_default()
+}
+
+/// The highest of the versions that are suitable, preferring releases to pre-releases.
+fn highest(versions: &BTreeMap<Version, Code>, is_suitable: impl Fn(&Code) -> bool) -> Option<&Code> {
+    let suitable = || versions.iter().rev().filter(|(_, code)| is_suitable(code));
+    let release = suitable().find(|(version, _)| version.pre.is_empty());
+    release.or_else(|| suitable().next()).map(|(_, code)| code)
 }
 
 fn add_version(
@@ -404,10 +398,8 @@ mod tests {
     use crate::registrations::Registrations;
     use crate::typed::OrchestrationContext;
 
-    fn peer(versions: &[(&str, &str)]) -> NodeInfo {
-        let orchestrations =
-            versions.iter().map(|(name, version)| ((*name).to_owned(), (*version).to_owned()));
-        NodeInfo { orchestrations: orchestrations.collect(), ..NodeInfo::default() }
+    fn peer(versions: &[(&str, &str)]) -> Vec<(String, String)> {
+        versions.iter().map(|(name, version)| ((*name).to_owned(), (*version).to_owned())).collect()
     }
 
     #[test]
@@ -419,15 +411,19 @@ mod tests {
         let registry = registrations.into_registry().unwrap();
         let latest = || registry.latest("order").unwrap();
         assert_eq!(latest(), "2.0.0");
-        registry
-            .note_peers(vec![peer(&[("order", "2.0.0")]), peer(&[("order", "1.0.0"), ("order", "1.1.0")])]);
+        registry.set_peer_code(PeerCode::from_iter([
+            peer(&[("order", "2.0.0")]),
+            peer(&[("order", "1.0.0"), ("order", "1.1.0")]),
+        ]));
         assert_eq!(latest(), "2.0.0", "nothing in common: what this node has");
-        registry.note_peers(vec![peer(&[("order", "1.0.0"), ("order", "1.1.0")])]);
+        registry.set_peer_code(PeerCode::from_iter([peer(&[("order", "1.0.0"), ("order", "1.1.0")])]));
         assert_eq!(latest(), "1.1.0");
-        registry
-            .note_peers(vec![peer(&[("ord*", "1.0.0")]), peer(&[("order", "1.0.0"), ("order", "2.0.0")])]);
+        registry.set_peer_code(PeerCode::from_iter([
+            peer(&[("ord*", "1.0.0")]),
+            peer(&[("order", "1.0.0"), ("order", "2.0.0")]),
+        ]));
         assert_eq!(latest(), "1.0.0");
-        registry.note_peers(Vec::new());
+        registry.set_peer_code(PeerCode::default());
         assert_eq!(latest(), "2.0.0");
     }
 }
