@@ -9,7 +9,7 @@ use crate::sources::{self, Source};
 use crate::{house_rules, licences, links, log_table, neighbours, packaging, sizes};
 
 /// The sets of features that the library is checked with, besides the default ones.
-const FEATURES: &[&str] = &["", "macros", "sqlite"];
+const FEATURES: &[&str] = &["", "macros", "postgres", "sqlite"];
 
 pub(crate) fn run() -> Result<(), Vec<Failure>> {
     let mut outcomes = vec![formatting(), clippy(), docs(), links(), guide()];

@@ -17,7 +17,12 @@ use crate::sources::Source;
 const PAGE: &str = "docs/src/logs.md";
 
 /// The crates whose events users see.
-const CRATES: &[&str] = &["crates/perennial-core/src", "crates/perennial-sqlite/src", "crates/perennial/src"];
+const CRATES: &[&str] = &[
+    "crates/perennial-core/src",
+    "crates/perennial-postgres/src",
+    "crates/perennial-sqlite/src",
+    "crates/perennial/src",
+];
 
 const LEVELS: &[&str] = &["error", "warn", "info", "debug", "trace"];
 

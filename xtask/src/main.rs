@@ -13,6 +13,7 @@ mod log_table;
 mod metadata;
 mod neighbours;
 mod packaging;
+mod postgres;
 mod sizes;
 mod sources;
 mod test;
@@ -24,7 +25,7 @@ const USAGE: &str = "\
 Usage: cargo xtask <task>
 
 Tasks:
-  test      compile the benchmarks and run all tests, including doc tests
+  test      compile the benchmarks and run all tests, including doc tests; installs PostgreSQL if it can and must
   bench     run the load generator in release mode: bench [WORKLOAD…] [--store URL] [--json], bench --help
   lint      check formatting, clippy, docs, links, the guide, house rules, sizes, the log page, the minimum compiler
             version, neighbours, packages and the licences of dependencies

@@ -1,12 +1,14 @@
 //! `cargo xtask test`: all tests, with their set-up.
 //!
-//! Needs only cargo; cargo-nextest is used if it is installed. Benchmarks are compiled but not run: a figure
-//! taken beside other work is meaningless. The tests run last, so that their summary ends the output. The
-//! first failing step ends the run, because later ones would only report the same broken build.
+//! Needs cargo and the programs of a PostgreSQL server; cargo-nextest is used if it is installed. Benchmarks are compiled
+//! but not run: a figure taken beside other work is meaningless. The tests run last, so that their summary ends the output.
+//! The first failing step ends the run, because later ones would only report the same broken build.
 
 use crate::command::{self, Failure, cargo};
+use crate::postgres;
 
 pub(crate) fn run() -> Result<(), Failure> {
+    postgres::provide()?;
     command::run("benches", cargo(&["build", "--locked", "--workspace", "--all-features", "--benches"]))?;
     if command::has_cargo_subcommand("nextest") {
         // Nextest does not run doc tests.

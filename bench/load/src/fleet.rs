@@ -4,7 +4,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use perennial::{ActivityContext, OrchestrationContext, Payload, Runtime, RuntimeOptions};
+use perennial_testkit::postgres::{ServerOptions, TestServer};
 use tempfile::TempDir;
+
+use crate::postgres;
 
 pub(crate) type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
 
@@ -12,24 +15,46 @@ pub(crate) type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
 pub(crate) struct Place {
     kind: Kind,
     name: String,
+    /// The number of lanes; 0 for the default.
+    pub(crate) lanes: usize,
 }
 
 enum Kind {
     Temporary(TempDir),
     File(PathBuf),
     Memory,
+    Postgres { url: String, _server: Option<TestServer> },
 }
 
 impl Place {
-    pub(crate) fn new(url: Option<String>) -> Outcome<Place> {
-        Ok(match url.as_deref() {
-            None => Place { kind: Kind::Temporary(TempDir::new()?), name: "sqlite".to_owned() },
-            Some("memory:") => Place { kind: Kind::Memory, name: "memory".to_owned() },
+    pub(crate) fn new(url: Option<String>, lanes: usize) -> Outcome<Place> {
+        let (kind, name) = match url.as_deref() {
+            None => (Kind::Temporary(TempDir::new()?), "sqlite"),
+            Some("memory:") => (Kind::Memory, "memory"),
+            Some("postgres:") => {
+                let server = TestServer::try_start(&ServerOptions::default())?;
+                (Kind::Postgres { url: server.url().to_owned(), _server: Some(server) }, "postgres")
+            }
+            Some(url) if is_postgres(url) => {
+                (Kind::Postgres { url: url.to_owned(), _server: None }, "postgres")
+            }
             Some(url) => match url.strip_prefix("sqlite:") {
-                Some(path) => Place { kind: Kind::File(PathBuf::from(path)), name: "sqlite".to_owned() },
-                None => return Err(format!("unknown store {url:?}: use sqlite:PATH or memory:").into()),
+                Some(path) => (Kind::File(PathBuf::from(path)), "sqlite"),
+                None => {
+                    let known = "sqlite:PATH, memory:, postgres: or postgres://…";
+                    return Err(format!("unknown store {url:?}: use {known}").into());
+                }
             },
-        })
+        };
+        Ok(Place { kind, name: name.to_owned(), lanes })
+    }
+
+    /// The URL of the PostgreSQL server, if the stores are there.
+    pub(crate) fn server(&self) -> Option<&str> {
+        match &self.kind {
+            Kind::Postgres { url, .. } => Some(url),
+            _ => None,
+        }
     }
 
     pub(crate) fn name(&self) -> &str {
@@ -38,40 +63,72 @@ impl Place {
 
     /// A new store for one run.
     pub(crate) fn fresh(&self, name: &str) -> Site {
-        match &self.kind {
-            Kind::Memory => Site { url: "memory:".to_owned(), path: None },
+        let site = match &self.kind {
+            Kind::Memory => Site { url: "memory:".to_owned(), place: SitePlace::Memory, lanes: 0 },
             Kind::Temporary(directory) => Site::file(directory.path().join(format!("{name}.db"))),
             Kind::File(path) => Site::file(path.clone()),
-        }
+            Kind::Postgres { url, .. } => Site::schema(url, &format!("bench_{}", name.replace('-', "_"))),
+        };
+        Site { lanes: self.lanes, ..site }
     }
 }
 
-/// One store, removed when it is dropped.
+fn is_postgres(url: &str) -> bool {
+    url.starts_with("postgres://") || url.starts_with("postgresql://")
+}
+
+/// One store, removed when a run is over.
 pub(crate) struct Site {
     pub(crate) url: String,
-    pub(crate) path: Option<PathBuf>,
+    place: SitePlace,
+    lanes: usize,
+}
+
+enum SitePlace {
+    Memory,
+    File(PathBuf),
+    Schema { server: String, name: String },
 }
 
 impl Site {
     fn file(path: PathBuf) -> Site {
-        Site { url: format!("sqlite:{}", path.display()), path: Some(path) }
+        Site { url: format!("sqlite:{}", path.display()), place: SitePlace::File(path), lanes: 0 }
     }
 
-    /// The size of all its files.
-    pub(crate) fn disk_bytes(&self) -> u64 {
+    fn schema(server: &str, name: &str) -> Site {
+        let separator = if server.contains('?') { '&' } else { '?' };
+        let place = SitePlace::Schema { server: server.to_owned(), name: name.to_owned() };
+        Site { url: format!("{server}{separator}schema={name}"), place, lanes: 0 }
+    }
+
+    /// Whether a store outlives its runtime.
+    pub(crate) fn is_durable(&self) -> bool {
+        !matches!(self.place, SitePlace::Memory)
+    }
+
+    /// Its size on disk.
+    pub(crate) async fn disk_bytes(&self) -> Outcome<u64> {
         let size = |path: PathBuf| std::fs::metadata(path).map_or(0, |metadata| metadata.len());
-        self.path.as_deref().map_or(0, |path| files(path).into_iter().map(size).sum())
+        Ok(match &self.place {
+            SitePlace::Memory => 0,
+            SitePlace::File(path) => files(path).into_iter().map(size).sum(),
+            SitePlace::Schema { server, name } => postgres::disk_bytes(server, name).await?,
+        })
     }
-}
 
-impl Drop for Site {
-    fn drop(&mut self) {
-        if let Some(path) = &self.path {
-            for file in files(path) {
-                // A missing file need not be removed.
-                let _ = std::fs::remove_file(file);
+    /// Removes what an earlier run left, or this one.
+    pub(crate) async fn clear(&self) -> Outcome<()> {
+        match &self.place {
+            SitePlace::Memory => {}
+            SitePlace::File(path) => {
+                for file in files(path) {
+                    // A missing file need not be removed.
+                    let _ = std::fs::remove_file(file);
+                }
             }
+            SitePlace::Schema { server, name } => postgres::drop_schema(server, name).await?,
         }
+        Ok(())
     }
 }
 
@@ -84,6 +141,7 @@ pub(crate) async fn runtime(site: &Site) -> Outcome<Runtime> {
     let mut options = RuntimeOptions::default();
     options.shard.execution.shadow_replay = false;
     options.shard.max_resident = 10_000;
+    options.lanes = site.lanes;
     let runtime = Runtime::open(&site.url)
         .options(options)
         .orchestration("hello", "1.0.0", |ctx: OrchestrationContext, input: Payload| async move {

@@ -6,6 +6,7 @@
 mod bare;
 mod figures;
 mod fleet;
+mod postgres;
 mod workloads;
 
 use clap::{Parser, ValueEnum};
@@ -18,8 +19,8 @@ use fleet::Place;
 struct Arguments {
     /// The workloads to run [default: all]
     workloads: Vec<Workload>,
-    /// The store: memory:, or sqlite:PATH for a file that is removed afterwards [default: a temporary SQLite
-    /// file]
+    /// The store: memory:, sqlite:PATH for a file that is removed afterwards, postgres://… for schemas that
+    /// are dropped afterwards, or postgres: for a server of its own [default: a temporary SQLite file]
     #[arg(long)]
     store: Option<String>,
     /// Print one JSON object per result and line
@@ -28,6 +29,9 @@ struct Arguments {
     /// Number of runs of each workload
     #[arg(long, default_value_t = 3)]
     runs: usize,
+    /// Number of lanes, which commit side by side [default: what the store recommends]
+    #[arg(long, default_value_t = 0)]
+    lanes: usize,
     /// Run a fraction of the work, as a smoke test
     #[arg(long)]
     quick: bool,
@@ -55,15 +59,15 @@ enum Workload {
     Sleepers,
     /// The CPU use of a node without work
     Idle,
-    /// A plain SQLite program that writes the same rows: the machine's limit
+    /// A plain program that writes the same rows: the machine's limit
     Bare,
 }
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let Arguments { workloads, store, json, runs, quick } = Arguments::parse();
+    let Arguments { workloads, store, json, runs, lanes, quick } = Arguments::parse();
     let workloads = if workloads.is_empty() { Workload::value_variants().to_vec() } else { workloads };
-    let place = Place::new(store)?;
+    let place = Place::new(store, lanes)?;
     if !json {
         println!("store {}, {runs} runs each, {} cores", place.name(), std::thread::available_parallelism()?);
     }
@@ -94,6 +98,9 @@ async fn measure(
         Workload::Cold => workloads::cold(place, runs, 5_000 / scale).await?,
         Workload::Sleepers => workloads::sleepers(place, 1_000_000 / scale).await?,
         Workload::Idle => workloads::idle(place).await?,
-        Workload::Bare => bare::measure(runs, scale)?,
+        Workload::Bare => match place.server() {
+            Some(server) => postgres::bare(server, runs, scale).await?,
+            None => bare::measure(runs, scale)?,
+        },
     })
 }

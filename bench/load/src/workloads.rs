@@ -7,7 +7,15 @@ use futures::stream::{self, FuturesUnordered};
 use perennial::{Client, Payload};
 
 use crate::figures::{Latencies, Report, median};
-use crate::fleet::{Outcome, Place, number, runtime};
+use crate::fleet::{Outcome, Place, Site, number, runtime};
+use crate::postgres;
+
+/// A new, empty store for one run.
+async fn fresh(place: &Place, name: &str) -> Outcome<Site> {
+    let site = place.fresh(name);
+    site.clear().await?;
+    Ok(site)
+}
 
 /// Starts `count` instances, `in_flight` at a time, and waits for each.
 async fn run_many(
@@ -36,7 +44,7 @@ async fn run_many(
 pub(crate) async fn hello(place: &Place, runs: usize, count: u64) -> Outcome<Vec<Report>> {
     let mut rates = Vec::new();
     for run in 0..runs {
-        let site = place.fresh(&format!("hello-{run}"));
+        let site = fresh(place, &format!("hello-{run}")).await?;
         let runtime = runtime(&site).await?;
         let client = runtime.client();
         run_many(&client, "hello", "warm", count / 10, 128, &Payload::null()).await?;
@@ -44,6 +52,7 @@ pub(crate) async fn hello(place: &Place, runs: usize, count: u64) -> Outcome<Vec
         run_many(&client, "hello", "hello", count, 128, &Payload::null()).await?;
         rates.push(count as f64 / begun.elapsed().as_secs_f64());
         runtime.shutdown().await?;
+        site.clear().await?;
     }
     Ok(vec![Report::new("hello", place.name(), "instances/s", rates).with("in_flight", 128)])
 }
@@ -54,7 +63,7 @@ pub(crate) async fn sequence(place: &Place, runs: usize, scale: u64) -> Outcome<
         let steps = (steps / scale).max(1);
         let (mut rates, mut ratios) = (Vec::new(), Vec::new());
         for run in 0..runs {
-            let site = place.fresh(&format!("sequence-{steps}-{run}"));
+            let site = fresh(place, &format!("sequence-{steps}-{run}")).await?;
             let runtime = runtime(&site).await?;
             let client = runtime.client();
             run_many(&client, "sequence", "warm", 3, 1, &number(20)).await?;
@@ -65,6 +74,7 @@ pub(crate) async fn sequence(place: &Place, runs: usize, scale: u64) -> Outcome<
                 ratios.push(late_against_early(&client).await?);
             }
             runtime.shutdown().await?;
+            site.clear().await?;
         }
         let report = Report::new("sequence", place.name(), "steps/s", rates).with("steps", steps);
         reports.push(if ratios.is_empty() { report } else { report.with("late_to_early", median(&ratios)) });
@@ -86,7 +96,7 @@ pub(crate) async fn fanout(place: &Place, runs: usize, scale: u64) -> Outcome<Ve
         let width = width / scale;
         let mut seconds = Vec::new();
         for run in 0..runs {
-            let site = place.fresh(&format!("fanout-{width}-{run}"));
+            let site = fresh(place, &format!("fanout-{width}-{run}")).await?;
             let runtime = runtime(&site).await?;
             let client = runtime.client();
             run_many(&client, "fanout", "warm", 1, 1, &number(100)).await?;
@@ -94,6 +104,7 @@ pub(crate) async fn fanout(place: &Place, runs: usize, scale: u64) -> Outcome<Ve
             run_many(&client, "fanout", "fanout", 1, 1, &number(width)).await?;
             seconds.push(begun.elapsed().as_secs_f64());
             runtime.shutdown().await?;
+            site.clear().await?;
         }
         reports.push(Report::new("fanout", place.name(), "seconds", seconds).with("width", width));
     }
@@ -103,7 +114,7 @@ pub(crate) async fn fanout(place: &Place, runs: usize, scale: u64) -> Outcome<Ve
 pub(crate) async fn parallel(place: &Place, runs: usize, count: u64) -> Outcome<Vec<Report>> {
     let mut rates = Vec::new();
     for run in 0..runs {
-        let site = place.fresh(&format!("parallel-{run}"));
+        let site = fresh(place, &format!("parallel-{run}")).await?;
         let runtime = runtime(&site).await?;
         let client = runtime.client();
         run_many(&client, "fanout", "warm", count / 10, 20, &number(5)).await?;
@@ -111,6 +122,7 @@ pub(crate) async fn parallel(place: &Place, runs: usize, count: u64) -> Outcome<
         run_many(&client, "fanout", "parallel", count, 20, &number(5)).await?;
         rates.push(count as f64 / begun.elapsed().as_secs_f64());
         runtime.shutdown().await?;
+        site.clear().await?;
     }
     let activities = 5.0 * median(&rates);
     Ok(vec![Report::new("parallel", place.name(), "instances/s", rates).with("activities_per_s", activities)])
@@ -119,7 +131,7 @@ pub(crate) async fn parallel(place: &Place, runs: usize, count: u64) -> Outcome<
 pub(crate) async fn latency(place: &Place, runs: usize, count: u64) -> Outcome<Vec<Report>> {
     let (mut p50, mut p99) = (Vec::new(), Vec::new());
     for run in 0..runs {
-        let site = place.fresh(&format!("latency-{run}"));
+        let site = fresh(place, &format!("latency-{run}")).await?;
         let runtime = runtime(&site).await?;
         let client = runtime.client();
         run_many(&client, "hello", "warm", 20, 1, &Payload::null()).await?;
@@ -133,6 +145,7 @@ pub(crate) async fn latency(place: &Place, runs: usize, count: u64) -> Outcome<V
         p50.push(latencies.ms(0.5));
         p99.push(latencies.ms(0.99));
         runtime.shutdown().await?;
+        site.clear().await?;
     }
     Ok(vec![Report::new("latency", place.name(), "ms p50", p50).with("p99_ms", median(&p99))])
 }
@@ -140,7 +153,7 @@ pub(crate) async fn latency(place: &Place, runs: usize, count: u64) -> Outcome<V
 pub(crate) async fn signal(place: &Place, runs: usize, count: u64) -> Outcome<Vec<Report>> {
     let (mut p50, mut p99) = (Vec::new(), Vec::new());
     for run in 0..runs {
-        let site = place.fresh(&format!("signal-{run}"));
+        let site = fresh(place, &format!("signal-{run}")).await?;
         let runtime = runtime(&site).await?;
         let client = runtime.client();
         let mut latencies = Latencies::new();
@@ -157,6 +170,7 @@ pub(crate) async fn signal(place: &Place, runs: usize, count: u64) -> Outcome<Ve
         p50.push(latencies.ms(0.5));
         p99.push(latencies.ms(0.99));
         runtime.shutdown().await?;
+        site.clear().await?;
     }
     Ok(vec![Report::new("signal", place.name(), "ms p50", p50).with("p99_ms", median(&p99))])
 }
@@ -167,7 +181,7 @@ pub(crate) async fn timers(place: &Place, runs: usize, scale: u64) -> Outcome<Ve
         let count = count / scale;
         let (mut p99, mut p50, mut totals) = (Vec::new(), Vec::new(), Vec::new());
         for run in 0..runs.min(if count > 10_000 { 1 } else { runs }) {
-            let site = place.fresh(&format!("timers-{count}-{run}"));
+            let site = fresh(place, &format!("timers-{count}-{run}")).await?;
             let runtime = runtime(&site).await?;
             let client = runtime.client();
             let begun = Instant::now();
@@ -187,6 +201,7 @@ pub(crate) async fn timers(place: &Place, runs: usize, scale: u64) -> Outcome<Ve
             p50.push(lateness.ms(0.5));
             p99.push(lateness.ms(0.99));
             runtime.shutdown().await?;
+            site.clear().await?;
         }
         let report = Report::new("timers", place.name(), "ms late p99", p99);
         reports
@@ -198,8 +213,8 @@ pub(crate) async fn timers(place: &Place, runs: usize, scale: u64) -> Outcome<Ve
 pub(crate) async fn cold(place: &Place, runs: usize, steps: u64) -> Outcome<Vec<Report>> {
     let mut ms = Vec::new();
     for run in 0..runs {
-        let site = place.fresh(&format!("cold-{run}"));
-        if site.path.is_none() {
+        let site = fresh(place, &format!("cold-{run}")).await?;
+        if !site.is_durable() {
             return Ok(Vec::new());
         }
         // A sequence of half as many steps as events, which then waits for an event that is never raised.
@@ -215,13 +230,14 @@ pub(crate) async fn cold(place: &Place, runs: usize, steps: u64) -> Outcome<Vec<
         second.client().result("cold").await?;
         ms.push(begun.elapsed().as_secs_f64() * 1_000.0);
         second.shutdown().await?;
+        site.clear().await?;
     }
     Ok(vec![Report::new("cold", place.name(), "ms", ms).with("events", steps * 2)])
 }
 
 pub(crate) async fn sleepers(place: &Place, count: u64) -> Outcome<Vec<Report>> {
-    let site = place.fresh("sleepers");
-    if site.path.is_none() {
+    let site = fresh(place, "sleepers").await?;
+    if !site.is_durable() {
         return Ok(Vec::new());
     }
     let first = runtime(&site).await?;
@@ -241,8 +257,9 @@ pub(crate) async fn sleepers(place: &Place, count: u64) -> Outcome<Vec<Report>> 
     let seconds = begun.elapsed().as_secs_f64();
     tokio::time::sleep(Duration::from_secs(1)).await;
     let over_empty = resident_bytes().saturating_sub(before) as f64 / 1e6;
-    let disk = site.disk_bytes() as f64 / 1e6;
+    let disk = site.disk_bytes().await? as f64 / 1e6;
     second.shutdown().await?;
+    site.clear().await?;
     Ok(vec![
         Report::new("sleepers", place.name(), "s to open", vec![seconds])
             .with("count", count)
@@ -252,15 +269,28 @@ pub(crate) async fn sleepers(place: &Place, count: u64) -> Outcome<Vec<Report>> 
 }
 
 pub(crate) async fn idle(place: &Place) -> Outcome<Vec<Report>> {
-    let site = place.fresh("idle");
+    let site = fresh(place, "idle").await?;
     let runtime = runtime(&site).await?;
     run_many(&runtime.client(), "hello", "warm", 10, 1, &Payload::null()).await?;
     tokio::time::sleep(Duration::from_secs(1)).await;
+    let queries = match place.server() {
+        Some(server) => Some(postgres::transactions(server).await?),
+        None => None,
+    };
     let (before, begun) = (cpu_seconds(), Instant::now());
-    tokio::time::sleep(Duration::from_secs(10)).await;
-    let percent = (cpu_seconds() - before) / begun.elapsed().as_secs_f64() * 100.0;
+    tokio::time::sleep(Duration::from_secs(30)).await;
+    let seconds = begun.elapsed().as_secs_f64();
+    let percent = (cpu_seconds() - before) / seconds * 100.0;
     runtime.shutdown().await?;
-    Ok(vec![Report::new("idle", place.name(), "% of a core", vec![percent])])
+    site.clear().await?;
+    let report = Report::new("idle", place.name(), "% of a core", vec![percent]);
+    Ok(vec![match (place.server(), queries) {
+        (Some(server), Some(queries)) => {
+            let queries = postgres::transactions(server).await?.saturating_sub(queries);
+            report.with("transactions_per_s", queries as f64 / seconds)
+        }
+        _ => report,
+    }])
 }
 
 /// The resident memory of this process, as reported by the kernel.

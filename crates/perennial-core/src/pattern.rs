@@ -62,6 +62,11 @@ impl fmt::Display for NamePattern {
     }
 }
 
+/// Whether a text is a name, or a pattern that matches it. Names may contain stars, so the name itself is compared first.
+pub(crate) fn names(text: &str, name: &str) -> bool {
+    text == name || text.strip_suffix('*').is_some_and(|prefix| name.starts_with(prefix))
+}
+
 /// Whether a name begins with one of the prefixes.
 pub(crate) fn covers(prefixes: &BTreeSet<String>, name: &str) -> bool {
     prefixes.iter().any(|prefix| name.starts_with(prefix.as_str()))

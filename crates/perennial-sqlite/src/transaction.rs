@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use perennial_core::log;
 use perennial_core::store::{
-    Changes, Commit, CommitOutcome, Outgoing, SendOutcome, SendRequest, SessionId, StoreError, Swept,
-    TaskRenewal, TaskRow,
+    Changes, Commit, CommitOutcome, Outgoing, SendOutcome, SendRequest, SessionId, ShardSet, StoreError,
+    Swept, TaskRenewal, TaskRow,
 };
 use rusqlite::Connection;
 
@@ -29,6 +29,9 @@ use crate::shards;
 use crate::tables::{Message, Tables};
 use crate::tasks;
 use crate::unread::Unread;
+
+/// What other processes may have changed. They own no shards.
+pub(crate) const BY_OTHERS: Changes = Changes { owners: ShardSet::EMPTY, ..Changes::ALL };
 
 /// The connection that writes, with what is remembered between transactions.
 pub(crate) struct WriteConnection<'c> {
@@ -144,7 +147,7 @@ impl<'c> WriteConnection<'c> {
     /// What may have changed since the last call. What others changed is not known.
     pub(crate) fn take_changes(&mut self) -> Changes {
         let changes = std::mem::take(&mut self.changes);
-        if self.take_changed_by_others() { Changes::ALL } else { changes }
+        if self.take_changed_by_others() { BY_OTHERS } else { changes }
     }
 
     /// Checks whether other connections have changed the database.

@@ -11,7 +11,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use perennial_core::log;
-use perennial_core::store::{Changes, StoreError};
+use perennial_core::store::StoreError;
 use rusqlite::Connection;
 
 use crate::calls::{ReplyGuard, Work, WriteCall};
@@ -25,7 +25,7 @@ use crate::owner_lock::OwnerLock;
 use crate::queue::Taken;
 use crate::reader;
 use crate::store::Shared;
-use crate::transaction::{Halt, WriteConnection};
+use crate::transaction::{BY_OTHERS, Halt, WriteConnection};
 use crate::watchers::calling;
 
 /// How often an idle owner looks for changes of others.
@@ -220,7 +220,7 @@ impl WriterLoop<'_> {
             tracing::debug!(target: log::STORE, %error, "changes of other processes cannot be read");
         }
         if self.write_connection.take_changed_by_others() {
-            self.shared.watchers.tell(&Changes::ALL);
+            self.shared.watchers.tell(&BY_OTHERS);
             self.look_soon();
         } else if self.shared.is_guest {
             self.looks_every = (self.looks_every * 2).min(GUEST_LOOKS_EVERY.1);

@@ -2,7 +2,8 @@
 //!
 //! For programs, with the feature `environment`: `TestEnvironment` runs orchestrations on a virtual clock,
 //! `crash_everywhere` repeats a test with a crash at every commit, and `TestEnvironment::assert_replays`
-//! checks that recorded histories replay with the current code.
+//! checks that recorded histories replay with the current code. With the
+//! feature `postgres`: PostgreSQL servers for tests.
 //!
 //! For the engine itself:
 //!
@@ -32,6 +33,8 @@ mod interpret;
 pub mod invariants;
 mod manual_node;
 mod mutate;
+#[cfg(all(feature = "postgres", unix))]
+pub mod postgres;
 pub mod program;
 mod recording;
 mod renumber;

@@ -31,7 +31,7 @@ pub(crate) fn open_read_only(url: &str) -> Result<Arc<dyn Store>, StartError> {
 enum Role {
     Owner {
         #[cfg_attr(
-            not(feature = "sqlite"),
+            not(any(feature = "sqlite", feature = "postgres")),
             expect(dead_code, reason = "the memory store has no such setting")
         )]
         relaxed: bool,
@@ -42,6 +42,10 @@ enum Role {
 
 fn open(url: &str, role: Role) -> Result<Arc<dyn Store>, StartError> {
     let unknown = || StartError::UnknownUrl { url: url.to_owned() };
+    #[cfg(feature = "postgres")]
+    if url.starts_with("postgres://") || url.starts_with("postgresql://") {
+        return postgres(url, role);
+    }
     if let Some((_, options)) = url.split_once('?') {
         // Treated as part of the file name, the options would open a new, empty store beside the intended
         // one.
@@ -57,6 +61,19 @@ fn open(url: &str, role: Role) -> Result<Arc<dyn Store>, StartError> {
         (("sqlite", path), role) => sqlite(path.strip_prefix("//").unwrap_or(path), role),
         _ => Err(unknown()),
     }
+}
+
+/// Many nodes own a database together. Only a node makes its tables: a mistyped name is not an empty store.
+#[cfg(feature = "postgres")]
+fn postgres(url: &str, role: Role) -> Result<Arc<dyn Store>, StartError> {
+    use perennial_postgres::PostgresOptions;
+
+    let options = match role {
+        Role::Owner { relaxed } => PostgresOptions::default().relaxed(relaxed),
+        Role::Guest => PostgresOptions::default().create(false),
+        Role::Reader => PostgresOptions::default().create(false).read_only(true),
+    };
+    Ok(Arc::new(perennial_postgres::open(url, options)?))
 }
 
 #[cfg(feature = "sqlite")]

@@ -58,6 +58,10 @@ pub struct Lane {
     pub(super) paused: Option<Arc<PausedOrchestrations>>,
     /// The counters of shards that were lost or released.
     pub(super) counted: Counters,
+    /// Whether there may be shards to claim that no claim has asked for yet.
+    pub(super) wants_claim: bool,
+    /// When surplus shards may be released next.
+    pub(super) releases_from: Moment,
     pub(super) stage: Stage,
     pub(super) outbox: Outbox,
     /// A buffer for the outputs of a shard, reused for every input.
@@ -84,6 +88,8 @@ impl Lane {
             // A maintenance owner runs no code.
             paused: (options.role != SessionRole::Lane).then(Arc::default),
             counted: Counters::default(),
+            wants_claim: false,
+            releases_from: Moment::ZERO,
             stage: Stage::default(),
             outbox: Outbox::default(),
             shard_outputs: Vec::new(),
@@ -206,8 +212,8 @@ impl Lane {
     /// Sets how many shards the lane should hold. It claims missing ones and releases surplus ones.
     pub fn handle_target(&mut self, now: Moment, target: usize) {
         self.tenures.set_target(target);
-        // Surplus shards are released with renewals, a few at a time, so that a new node does not cause a stall.
-        self.claim_missing(now);
+        self.wants_claim = true;
+        self.balance(now);
         self.go_on(now);
     }
 
@@ -325,6 +331,7 @@ impl Lane {
             return;
         }
         self.passes.handle_hint();
+        self.wants_claim |= !changes.owners.is_empty();
         self.passes.inbox.want(&changes.inbox);
         self.passes.requests.want(&changes.requests);
         if !changes.inbox.is_empty() {
@@ -458,6 +465,11 @@ impl Lane {
         }
         if !self.tenures.leaving().is_empty() {
             self.release_drained(now);
+        }
+        // A claim in progress may have missed them.
+        if self.wants_claim && !self.is_moving() && self.lease.may_claim(now) {
+            self.wants_claim = false;
+            self.claim_missing(now);
         }
     }
 

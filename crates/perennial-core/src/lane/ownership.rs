@@ -4,6 +4,7 @@
 
 use std::mem;
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::code::ErrorCode;
 use crate::execution::Stream;
@@ -313,15 +314,17 @@ impl Lane {
         self.issue(now, Purpose::Open);
     }
 
-    /// Claims missing shards, and starts to release surplus ones. Called with every renewal.
+    /// Claims missing shards, and starts to release surplus ones. Called with every renewal and with a new target.
     pub(super) fn balance(&mut self, now: Moment) {
         if self.stage.is_stopping() || self.is_moving() || self.claim_missing(now) {
             return;
         }
         let gone = self.tenures.surplus(self.options.releases_per_renewal);
-        if gone.is_empty() || !self.lease.holds(now) {
+        if gone.is_empty() || !self.lease.holds(now) || now < self.releases_from {
             return;
         }
+        // A few at a time, so that a new node does not cause a stall; less than the time between two renewals.
+        self.releases_from = now + Duration::from_millis(self.lease.lease_ms() / 4);
         self.outbox.push(LaneOutput::Lost(gone));
         let (holder, lease_ms) = (self.options.node, 3 * self.lease.lease_ms());
         for shard in gone.iter() {

@@ -8,7 +8,7 @@ use crate::execution::Stream;
 use crate::flaws::{self, Flaw};
 use crate::history::{ActivityError, Payload};
 use crate::instance::{SHARDS, ShardId};
-use crate::lane::{CallId, LeaseKeeper, Moment, Standing, StoreCall, StoreResponse, StoreResult};
+use crate::lane::{CallId, LeaseKeeper, Moment, Standing, StoreCall, StoreResponse, StoreResult, TurnClock};
 use crate::log;
 use crate::shard::{
     ActivityTask, BodyError, LeftOpen, Message, RanElsewhere, Tenure, cannot_be_left_open, hold_ms,
@@ -23,16 +23,24 @@ use super::calls::{Calls, Purpose, RETRY_PAUSE};
 use super::options::NodeOptions;
 use super::output::NodeOutput;
 use super::quarantine_gate::{QuarantineGate, Waiting};
-use super::share;
+use super::share::{self, PeerCode};
 use super::stopping::{Step, StopPatience, Stopping, Unfinished};
 use super::taken::{Taken, task_id};
+
+/// Hints about owners lead to one read of the directory in this time.
+const HINTED_LOOK_PAUSE: Duration = Duration::from_millis(50);
 
 /// What the lanes of one process have in common. See the [module](super) for how to drive it.
 pub struct Node {
     options: NodeOptions,
     lease: LeaseKeeper,
+    clock: TurnClock,
+    /// How many shards this node should hold, once it has read the directory.
+    share: Option<usize>,
     routes: Vec<Option<usize>>,
     targets: Vec<Option<usize>>,
+    /// As the driver knows it.
+    peer_code: PeerCode,
     taken: Taken,
     /// Counts down, to distinguish taken tasks from those of lanes, whose tenures count up.
     tenures: u64,
@@ -43,6 +51,9 @@ pub struct Node {
     calls: Calls,
     /// When a session of another node in the directory expires: its shards may be claimed then.
     look_at: Option<Moment>,
+    /// When to read the directory because of a hint.
+    hinted_look_at: Option<Moment>,
+    looked_at: Option<Moment>,
     is_stopping: bool,
     stopping: Option<Stopping>,
     is_failed: bool,
@@ -56,8 +67,11 @@ impl Node {
         let session = SessionId(u128::from(stream.draw()) << 64 | u128::from(stream.draw()));
         let mut node = Node {
             lease: LeaseKeeper::new(session, options.lease_ms),
+            clock: TurnClock::default(),
+            share: None,
             routes: vec![None; SHARDS],
             targets: vec![None; options.lanes],
+            peer_code: PeerCode::default(),
             taken: Taken::new(options.task_lease_ms, options.healthy),
             tenures: u64::MAX,
             quarantine: QuarantineGate::new(options.quarantine_after, options.healthy),
@@ -66,6 +80,8 @@ impl Node {
             poll_at: Moment::ZERO,
             calls: Calls::default(),
             look_at: None,
+            hinted_look_at: None,
+            looked_at: None,
             is_stopping: false,
             stopping: None,
             is_failed: false,
@@ -97,6 +113,7 @@ impl Node {
             self.quarantine.next_wake(),
             poll,
             self.look_at,
+            self.hinted_look_at,
             stopping,
         ];
         all.into_iter().flatten().min()
@@ -105,6 +122,21 @@ impl Node {
     /// The id of the node and of its session, fixed for the life of the process.
     pub fn id(&self) -> SessionId {
         self.lease.session()
+    }
+
+    /// Until when the node may start tasks; zero if it may not.
+    pub fn deadline(&self) -> Moment {
+        self.lease.deadline()
+    }
+
+    /// The store's clock as far as this node knows it.
+    pub fn turn_clock(&self) -> TurnClock {
+        self.clock
+    }
+
+    /// How many shards this node should hold. `None` until it knows the other nodes.
+    pub fn share(&self) -> Option<usize> {
+        self.share
     }
 
     /// The lane of this node that accepts requests for a shard, if there is one.
@@ -154,6 +186,11 @@ impl Node {
         if !changes.tasks.is_empty() {
             self.wants_tasks = true;
         }
+        if !changes.owners.is_empty() && self.owns_shards() && !self.is_stopping {
+            // A read in progress may have missed it, so it is read again; many hints in a row are one read.
+            let at = self.looked_at.map_or(now, |looked| now.max(looked + HINTED_LOOK_PAUSE));
+            self.hinted_look_at.get_or_insert(at);
+        }
         self.handle_time(now, free);
     }
 
@@ -165,8 +202,8 @@ impl Node {
         if self.lease.take_renewal(now) {
             self.issue(now, Purpose::Renew);
         }
-        if self.look_at.is_some_and(|at| now >= at) {
-            self.look_at = None;
+        if self.look_at.into_iter().chain(self.hinted_look_at).any(|at| now >= at) {
+            (self.look_at, self.hinted_look_at) = (None, None);
             self.issue(now, Purpose::Directory);
         }
         for purpose in self.calls.take_due(now) {
@@ -363,7 +400,11 @@ impl Node {
                 self.issue(now, Purpose::Directory);
             }
             (Purpose::End, StoreResponse::Done) => self.ended(),
-            (Purpose::Directory, StoreResponse::Directory(directory)) => self.divide(now, &directory),
+            (Purpose::Directory, StoreResponse::Directory(directory)) => {
+                // The lanes report a clock that was set back.
+                let _ = self.clock.handle_reading(now, directory.now_ms);
+                self.divide(now, &directory);
+            }
             (Purpose::Take { limit }, StoreResponse::Tasks(rows)) => {
                 // A full page means that there may be more.
                 self.wants_tasks |= rows.len() >= limit && free > rows.len();
@@ -494,6 +535,12 @@ impl Node {
             true => share::of_node(self.id(), directory),
             false => 0,
         };
+        self.share = Some(share);
+        let peer_code = share::peer_code(self.id(), directory);
+        if peer_code != self.peer_code {
+            self.peer_code = peer_code.clone();
+            self.outputs.push(NodeOutput::PeerCode(peer_code));
+        }
         // Shards of an expired session can be claimed, even by a lane whose target has not changed.
         let can_be_had = share::has_expired_owner(self.id(), directory);
         let lanes = self.targets.len();
@@ -534,9 +581,13 @@ impl Node {
         }
     }
 
+    fn owns_shards(&self) -> bool {
+        !self.targets.is_empty()
+    }
+
     fn end(&mut self, now: Moment) {
         self.lease.handle_ending();
-        self.look_at = None;
+        (self.look_at, self.hinted_look_at) = (None, None);
         self.issue(now, Purpose::End);
     }
 
@@ -675,6 +726,9 @@ impl Node {
 
     fn issue(&mut self, now: Moment, purpose: Purpose) {
         let (holder, lease_ms) = (self.id(), self.options.task_lease_ms);
+        if matches!(purpose, Purpose::Directory) {
+            self.looked_at = Some(now);
+        }
         let call = match &purpose {
             Purpose::Open => StoreCall::OpenSession(NewSession {
                 id: holder,

@@ -25,4 +25,5 @@ mod taken;
 pub use machine::Node;
 pub use options::NodeOptions;
 pub use output::NodeOutput;
+pub use share::PeerCode;
 pub use stopping::{StopPatience, Unfinished};

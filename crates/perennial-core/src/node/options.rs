@@ -11,7 +11,7 @@ pub struct NodeOptions {
     pub info: NodeInfo,
     /// The activities that it takes from the store.
     pub served: Served,
-    /// How many lanes it has. Default 1.
+    /// How many lanes it has; none if it only works on tasks. Default 1.
     pub lanes: usize,
     /// The lease of each task that it takes. Default 30 s. It must be at least twice the lease of the session: if a
     /// task's lease expires while its holder's session is live, that counts as a missed renewal, not as the end of the

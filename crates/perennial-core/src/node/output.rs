@@ -6,6 +6,7 @@ use crate::lane::{CallId, StoreCall};
 use crate::shard::{ActivityTask, Tenure};
 use crate::store::{Changes, StoreError, TaskId};
 
+use super::share::PeerCode;
 use super::stopping::Unfinished;
 
 /// One request, to be carried out outside of any lock.
@@ -20,6 +21,8 @@ pub enum NodeOutput {
         /// The number of shards.
         shards: usize,
     },
+    /// Use these for starts without a version: see [`PeerCode`]. It replaces the previous one.
+    PeerCode(PeerCode),
     /// Run a taken task, and pass its result to [`Node::handle_task_done`](super::Node::handle_task_done).
     RunTask(Box<ActivityTask>),
     /// Cancel a task that runs here.

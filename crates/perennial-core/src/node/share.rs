@@ -4,7 +4,45 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use crate::instance::SHARDS;
-use crate::store::{Directory, NodeInfo, SessionId, SessionRole};
+use crate::pattern;
+use crate::store::{Directory, NodeInfo, SessionId, SessionRole, SessionRow};
+
+/// What the other live nodes that own shards can run. A new instance gets a version that each of them has, so that it can
+/// continue wherever its shard moves while nodes of two releases run side by side.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PeerCode {
+    /// The orchestrations of each node, as (name or pattern, version). Nodes that have the same are one.
+    nodes: BTreeSet<Vec<(String, String)>>,
+}
+
+impl PeerCode {
+    /// Whether every one of them can run an orchestration at a version.
+    pub fn all_have(&self, name: &str, version: &str) -> bool {
+        let is_it = |(known, has): &(String, String)| has == version && pattern::names(known, name);
+        self.nodes.iter().all(|node| node.iter().any(is_it))
+    }
+}
+
+/// From the orchestrations of each node, as (name or pattern, version).
+impl FromIterator<Vec<(String, String)>> for PeerCode {
+    fn from_iter<I: IntoIterator<Item = Vec<(String, String)>>>(nodes: I) -> PeerCode {
+        PeerCode { nodes: nodes.into_iter().collect() }
+    }
+}
+
+/// The live nodes that own shards.
+fn live_owners(directory: &Directory) -> impl Iterator<Item = (&SessionRow, NodeInfo)> {
+    let is_live =
+        |session: &&SessionRow| session.role == SessionRole::Node && session.expires_ms > directory.now_ms;
+    let known = directory.sessions.iter().filter(is_live).map(|it| (it, NodeInfo::decode(&it.info)));
+    known.filter(|(_, info)| info.owns_shards)
+}
+
+/// What the other live nodes that own shards can run.
+pub(super) fn peer_code(node: SessionId, directory: &Directory) -> PeerCode {
+    let others = live_owners(directory).filter(|(session, _)| session.node != node);
+    others.map(|(_, info)| info.orchestrations).collect()
+}
 
 /// The part of `total` that number `place` of `parts` gets: as even as possible, remainders to the first.
 pub(super) fn part(total: usize, parts: usize, place: usize) -> usize {
@@ -14,15 +52,10 @@ pub(super) fn part(total: usize, parts: usize, place: usize) -> usize {
 
 /// How many shards a node should hold, according to the directory.
 pub(super) fn of_node(node: SessionId, directory: &Directory) -> usize {
-    let is_live = |expires_ms: u64| expires_ms > directory.now_ms;
-    let owners = directory.sessions.iter().filter(|session| {
-        session.role == SessionRole::Node
-            && is_live(session.expires_ms)
-            && NodeInfo::decode(&session.info).owns_shards
-    });
     // Sorted by id, so that all nodes divide in the same way; this node always counts, even if it is not in the
     // directory.
-    let owners: BTreeSet<SessionId> = owners.map(|session| session.node).chain([node]).collect();
+    let owners = live_owners(directory).map(|(session, _)| session.node);
+    let owners: BTreeSet<SessionId> = owners.chain([node]).collect();
     let place = owners.iter().position(|owner| *owner == node).unwrap_or(0);
     part(SHARDS, owners.len(), place)
 }
@@ -73,5 +106,31 @@ mod tests {
         let directory = Directory { now_ms: 1_000, sessions };
         assert_eq!(of_node(SessionId(1), &directory), 256);
         assert_eq!(of_node(SessionId(9), &directory), 128, "a node that is not listed yet counts itself");
+    }
+
+    #[test]
+    fn n14_a_version_counts_if_every_other_live_owner_has_it() {
+        let node = |id, code: &[(&str, &str)], owns_shards, expires_ms| {
+            let orchestrations = code.iter().map(|(name, version)| (name.to_string(), version.to_string()));
+            let info = NodeInfo { owns_shards, orchestrations: orchestrations.collect(), ..<_>::default() };
+            SessionRow { info: info.encode(), ..row(id, SessionRole::Node, owns_shards, expires_ms) }
+        };
+        let old: &[_] = &[("order", "1.0.0"), ("job/*", "1.0.0")];
+        let new: &[_] = &[("order", "1.0.0"), ("order", "2.0.0"), ("job/*", "1.0.0")];
+        let mut directory = Directory {
+            now_ms: 1_000,
+            sessions: vec![
+                node(1, new, true, 2_000),
+                node(2, old, true, 2_000),
+                node(3, &[], false, 2_000),
+                node(4, &[], true, 900),
+            ],
+        };
+        let code = peer_code(SessionId(1), &directory);
+        assert!(code.all_have("order", "1.0.0") && code.all_have("job/7", "1.0.0"));
+        assert!(!code.all_have("order", "2.0.0") && !code.all_have("job/7", "2.0.0"));
+        assert!(peer_code(SessionId(2), &directory).all_have("order", "2.0.0"), "of the others");
+        directory.sessions.truncate(1);
+        assert!(peer_code(SessionId(1), &directory).all_have("anything", "9.0.0"), "there is no other");
     }
 }

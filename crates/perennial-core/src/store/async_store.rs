@@ -33,6 +33,11 @@ macro_rules! calls {
             /// See [`Store::watch`].
             fn watch(&self, watcher: Watcher);
 
+            /// See [`Store::useful_lanes`].
+            fn useful_lanes(&self) -> usize {
+                1
+            }
+
             /// See [`Store::close`]. It is called once, after every earlier call has been answered; the
             /// [`SpawnedStore`] answers later calls itself.
             fn close(&self) -> impl Future<Output = Result<(), StoreError>> + Send;
@@ -48,6 +53,10 @@ macro_rules! calls {
 
             fn watch(&self, watcher: Watcher) {
                 self.store.watch(watcher);
+            }
+
+            fn useful_lanes(&self) -> usize {
+                self.store.useful_lanes()
             }
 
             fn close(&self, reply: Reply<()>) {

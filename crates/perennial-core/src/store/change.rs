@@ -17,6 +17,8 @@ pub struct Changes {
     pub replies: ShardSet,
     /// Shards with instances that ended or whose published status changed.
     pub endings: ShardSet,
+    /// Shards that were released, or whose owner may change because a node was added or has left.
+    pub owners: ShardSet,
 }
 
 impl Changes {
@@ -27,6 +29,7 @@ impl Changes {
         tasks: ShardSet::ALL,
         replies: ShardSet::ALL,
         endings: ShardSet::ALL,
+        owners: ShardSet::ALL,
     };
 
     /// Whether nothing changed.
@@ -41,6 +44,7 @@ impl Changes {
         self.tasks.extend_from(&other.tasks);
         self.replies.extend_from(&other.replies);
         self.endings.extend_from(&other.endings);
+        self.owners.extend_from(&other.owners);
     }
 }
 

@@ -357,6 +357,12 @@ pub trait Store: Send + Sync + 'static {
     /// Registers a callback for possible changes: another process sent a message, or a commit concerns others.
     fn watch(&self, watcher: Watcher);
 
+    /// How many lanes of one process are useful, because their batches are written side by side. A store with one writer
+    /// has no use for more than one.
+    fn useful_lanes(&self) -> usize {
+        1
+    }
+
     /// Completes earlier calls and releases all resources. Later calls reply with [`StoreError::Closed`].
     fn close(&self, reply: Reply<()>);
 }

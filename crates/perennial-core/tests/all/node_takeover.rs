@@ -1,12 +1,13 @@
-//! Whole nodes, each with one lane, over one store: how soon the shards of one that died are taken over (N11).
+//! Whole nodes, each with one lane, over one store: how soon the shards of one that died are taken over (N11), and how soon
+//! one that joins or leaves gets or gives its share (N7).
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, mpsc};
+use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
 use perennial_core::lane::{Lane, LaneOptions, LaneOutput, Moment};
-use perennial_core::node::{Node, NodeOptions, NodeOutput};
-use perennial_core::store::MemoryStore;
+use perennial_core::node::{Node, NodeOptions, NodeOutput, StopPatience};
+use perennial_core::store::{Changes, MemoryStore, Store};
 
 const LEASE_MS: u64 = 10_000;
 
@@ -24,6 +25,8 @@ struct World {
     store: Arc<MemoryStore>,
     processes: Vec<Process>,
     directories: usize,
+    /// What the store has told and nobody has heard yet.
+    hints: Arc<Mutex<Vec<Changes>>>,
 }
 
 impl World {
@@ -31,7 +34,33 @@ impl World {
         let store_ms = Arc::new(AtomicU64::new(1_000_000));
         let clock = Arc::clone(&store_ms);
         let store = Arc::new(MemoryStore::new(move || clock.load(Ordering::Relaxed)));
-        World { now_ms: 0, store_ms, store, processes: Vec::new(), directories: 0 }
+        World { now_ms: 0, store_ms, store, processes: Vec::new(), directories: 0, hints: Arc::default() }
+    }
+
+    /// From now on everybody hears what the store tells.
+    fn hear_hints(&mut self) {
+        let hints = Arc::clone(&self.hints);
+        self.store.watch(Arc::new(move |changes| hints.lock().unwrap().push(*changes)));
+    }
+
+    fn pass_hints_on(&mut self) {
+        let now = self.now();
+        for changes in std::mem::take(&mut *self.hints.lock().unwrap()) {
+            for process in &mut self.processes {
+                process.lane.iter_mut().for_each(|lane| lane.handle_changes(now, &changes));
+                process.node.handle_changes(now, &changes, 0);
+            }
+        }
+    }
+
+    /// Stops a process in order. Nothing runs there.
+    fn stop(&mut self, process: usize) {
+        let now = self.now();
+        let seconds = Duration::from_secs(10);
+        let patience = StopPatience { grace: seconds, last_words: seconds, store: seconds };
+        self.processes[process].node.handle_stop(now, patience);
+        self.processes[process].node.handle_idle(now);
+        self.settle();
     }
 
     fn now(&self) -> Moment {
@@ -73,6 +102,15 @@ impl World {
                         NodeOutput::Target { shards, .. } => {
                             process.lane.iter_mut().for_each(|lane| lane.handle_target(now, shards));
                         }
+                        NodeOutput::StopTaking => {
+                            process.lane.iter_mut().for_each(|lane| lane.handle_stopping(now));
+                        }
+                        NodeOutput::CloseLanes => {
+                            process.lane.iter_mut().for_each(|lane| {
+                                lane.handle_closing(now);
+                                lane.handle_time(now);
+                            });
+                        }
                         _ => {}
                     }
                 }
@@ -82,10 +120,13 @@ impl World {
                     match output {
                         LaneOutput::Call(id, call) => lane.handle_response(now, id, made(&self.store, call)),
                         LaneOutput::Gained(_) => process.gained_ms.push(self.now_ms),
+                        LaneOutput::Ended => process.node.handle_lane_ended(now, 0),
                         _ => {}
                     }
                 }
             }
+            is_quiet &= self.hints.lock().unwrap().is_empty();
+            self.pass_hints_on();
             if is_quiet {
                 return;
             }
@@ -173,4 +214,57 @@ fn n11_a_node_that_renews_is_not_looked_at_more_often() {
     world.run_until(105_000);
     // Once with each renewal of each node.
     assert!(world.directories <= 2 * 19, "{} looks in a minute", world.directories);
+}
+
+/// One process that owns everything, and one that joins it a while later.
+fn joined(with_hints: bool) -> World {
+    let mut world = World::new();
+    if with_hints {
+        world.hear_hints();
+    }
+    world.boot_node();
+    world.boot_lane(0);
+    world.run_until(30_500);
+    assert_eq!(world.shards(0), 256);
+    world.boot_node();
+    world.boot_lane(1);
+    world
+}
+
+#[test]
+fn n7_a_node_that_joins_gets_its_first_shards_at_once_and_its_share_with_the_next_renewals() {
+    let mut world = joined(true);
+    world.run_until(30_600);
+    assert_eq!((world.shards(0), world.shards(1)), (224, 32), "a few at a time");
+    world.run_until(30_600 + LEASE_MS / 4);
+    assert_eq!((world.shards(0), world.shards(1)), (224, 32));
+    world.run_until(30_500 + 4 * LEASE_MS / 3);
+    assert_eq!((world.shards(0), world.shards(1)), (128, 128));
+}
+
+#[test]
+fn n12_a_node_that_joins_without_hints_gets_its_share_by_renewals_alone() {
+    let mut world = joined(false);
+    world.run_until(30_500 + 3 * LEASE_MS);
+    assert_eq!((world.shards(0), world.shards(1)), (128, 128));
+}
+
+#[test]
+fn n7_the_shards_of_a_node_that_leaves_are_claimed_at_once() {
+    let mut world = joined(true);
+    world.run_until(60_000);
+    world.stop(0);
+    world.run_until(60_100);
+    assert_eq!((world.shards(0), world.shards(1)), (0, 256));
+}
+
+#[test]
+fn n7_shards_that_are_released_during_a_claim_are_claimed_by_the_next() {
+    let mut world = joined(true);
+    // Two more targets while a portion is on its way: none waits for a renewal that it need not wait for.
+    world.run_until(60_000);
+    world.boot_node();
+    world.boot_lane(2);
+    world.run_until(60_100);
+    assert_eq!((world.shards(0) + world.shards(1), world.shards(2)), (192, 64));
 }

@@ -137,6 +137,8 @@ impl Simulation {
                 self.note(|| format!("p{process} lane {lane} is to have {shards} shards"));
                 self.lane_input(process, lane, |lane, now| lane.handle_target(now, shards));
             }
+            // All simulated nodes run the same code.
+            NodeOutput::PeerCode(_) => {}
             NodeOutput::RunTask(task) => {
                 self.count("task taken");
                 self.run_activity(process, None, *task);

@@ -6,6 +6,7 @@
 mod explaining;
 mod instance_calls;
 mod managing;
+mod nodes;
 mod owner_replies;
 mod pruning;
 mod raising;
@@ -40,6 +41,7 @@ pub use explaining::{
     WaitReason,
 };
 pub use managing::{Action, Progress, Prune};
+pub use nodes::NodeView;
 pub use raising::RaiseEvent;
 pub use repairing::Resetting;
 pub(crate) use sender::Sender;

@@ -337,7 +337,9 @@ impl Client {
         let Some(driver) = &self.driver else {
             return self.send_start(key, id, start, now_ms).await.map(|()| key);
         };
-        if options.version.is_none() && !driver.registry.has_orchestration(name) {
+        // A worker need not have what others run.
+        let runs_orchestrations = driver.owns_shards();
+        if options.version.is_none() && runs_orchestrations && !driver.registry.has_orchestration(name) {
             return Err(ClientError::NotRegistered { name: name.to_owned() });
         }
         if start.not_before_ms.is_some() {

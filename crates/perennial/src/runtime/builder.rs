@@ -57,6 +57,12 @@ pub struct RuntimeOptions {
     /// Tags of this node. It runs activities that require one of them, and activities without a tag. Default
     /// none.
     pub tags: Vec<String>,
+    /// Whether this node owns shards and runs orchestrations. A node that does not is a worker: it runs the activities that
+    /// it has registered for the other nodes of a PostgreSQL store. Default `true`.
+    pub owns_shards: bool,
+    /// Number of lanes, which commit side by side. 0 means as many as are useful: one on SQLite, which has one writer, and
+    /// several on PostgreSQL. Default 0.
+    pub lanes: usize,
     /// How long a cancelled activity may take to end before it is dropped. Default 5 s.
     pub activity_cancel_grace: Duration,
     /// Maximum number of turns in one transaction. Default 1,024.
@@ -87,6 +93,8 @@ impl Default for RuntimeOptions {
             max_lost_threads: 16,
             activity_slots: 1_000,
             tags: Vec::new(),
+            owns_shards: true,
+            lanes: 0,
             activity_cancel_grace: Duration::from_secs(5),
             max_batch: 1_024,
             max_queued_commits: 10_000,
@@ -332,7 +340,8 @@ impl RuntimeBuilder {
         let runtime = Runtime { driver: Arc::clone(&driver), stopped: false };
         driver.begin(role);
         let mut standing = driver.standing();
-        let is_settled = |standing: &Standing| standing.has_shards || standing.failure.is_some();
+        let is_settled =
+            |standing: &Standing| standing.has_shards || standing.shares || standing.failure.is_some();
         let failure = match standing.wait_for(is_settled).await {
             Ok(standing) => standing.failure.clone(),
             Err(_) => Some(Failure::Store(StoreError::Closed)),

@@ -1,11 +1,11 @@
-//! The Driver: carries out the outputs of the lane and the node, and passes results back to them as inputs.
+//! The Driver: carries out the outputs of the lanes and the node, and passes results back to them as inputs.
 //!
 //! It makes no decisions. An input is handled on the thread that delivers it: lock, pass the input, take the outputs,
 //! unlock, carry them out. No lock is held while a store is called, code runs, a caller gets its response or a user's
-//! value is dropped. Two things happen under the lane's lock: the place of an attempt is noted, so that a cancel never
-//! overtakes its run, and attempts are handed over to the node. No thread takes the lane's lock while it holds the node's.
+//! value is dropped. Two things happen under a lane's lock: the place of an attempt is noted, so that a cancel never
+//! overtakes its run, and attempts are handed over to the node. No thread takes a lane's lock while it holds the node's or
+//! that of another lane.
 
-use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -22,10 +22,11 @@ use tokio::sync::{Notify, watch};
 use super::builder::RuntimeOptions;
 use super::callers::{Caller, Callers};
 use super::clock::{ClockCheck, LocalClock};
+use super::lanes::{LaneIndex, Lanes, MAX_LANES, Seen};
 use super::registry::Registry;
 use super::timekeeper::{Timekeeper, Waker};
 use super::turn_threads::{TurnThreads, TurnWork};
-use super::workers::{Admitted, Place, Workers};
+use super::workers::{Admitted, AttemptPlace, Workers};
 use crate::codec::encoded;
 
 pub(crate) struct Driver {
@@ -36,9 +37,10 @@ pub(crate) struct Driver {
     pub(crate) stored: Arc<dyn Store>,
     pub(super) clock: Arc<dyn LocalClock>,
     clock_check: ClockCheck,
-    lane: Mutex<Lane>,
+    lanes: Lanes,
     node: Mutex<Node>,
-    seen: Seen,
+    /// What was last read from the node.
+    node_seen: Seen,
     callers: Callers,
     pub(super) turn_threads: TurnThreads,
     pub(super) workers: Workers,
@@ -46,38 +48,14 @@ pub(crate) struct Driver {
     standing: watch::Sender<Standing>,
     /// Notified when a batch was written, or another process wrote something.
     pub(crate) changed: Arc<Notify>,
-    /// Notified when the lane may act again.
-    acting: Notify,
-}
-
-/// Values last read from the lane, for readers that must not wait for its lock.
-#[derive(Default)]
-struct Seen {
-    /// Until when the lane may act, in microseconds of the steady clock; 0 if it may not.
-    deadline_us: AtomicU64,
-    /// Turn time less the steady clock, in microseconds.
-    offset_us: AtomicI64,
-    queued_commits: AtomicUsize,
-}
-
-impl Seen {
-    /// Returns whether the lane may act for longer than was known.
-    fn note(&self, lane: &Lane) -> bool {
-        self.offset_us.store(lane.turn_clock().offset_us(), Ordering::Relaxed);
-        self.queued_commits.store(lane.queued_commits(), Ordering::Relaxed);
-        self.note_deadline(lane.deadline())
-    }
-
-    fn note_deadline(&self, deadline: Moment) -> bool {
-        let deadline_us = u64::try_from(deadline.as_micros()).unwrap_or(u64::MAX);
-        self.deadline_us.swap(deadline_us, Ordering::AcqRel) < deadline_us
-    }
 }
 
 /// The phase of the driver between start and stop.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Standing {
     pub(super) has_shards: bool,
+    /// Whether the node knows of other nodes that own shards, or owns none itself.
+    pub(super) shares: bool,
     is_stopping: bool,
     has_ended: bool,
     /// The work that was left because the store did not respond in time.
@@ -124,6 +102,13 @@ impl Driver {
         let store = if codecs.is_empty() { store } else { encoded(store, codecs) };
         let info = registry.node_info(&options);
         let draw = || uuid::Uuid::new_v4().as_u64_pair().0;
+        let lanes = match (role, options.lanes) {
+            (SessionRole::Maintenance, _) => 1,
+            (_, _) if !options.owns_shards => 0,
+            (_, 0) => stored.useful_lanes(),
+            (_, lanes) => lanes,
+        };
+        let lanes = lanes.min(MAX_LANES);
         let node = Node::new(
             NodeOptions {
                 served: registry.served(&options.tags),
@@ -132,29 +117,27 @@ impl Driver {
                 max_interruptions: options.shard.max_interruptions,
                 healthy: options.shard.healthy,
                 info: info.clone(),
+                lanes,
                 ..NodeOptions::default()
             },
             draw(),
             now,
         );
         let token_key = TokenKey(uuid::Uuid::new_v4().as_u128());
-        let lane = Lane::new(
-            LaneOptions {
-                shard: ShardOptions { token_key, ..options.shard.clone() },
-                role,
-                node: node.id(),
-                info: info.encode(),
-                lease_ms: u64::try_from(options.lease.as_millis()).unwrap_or(u64::MAX),
-                max_batch: options.max_batch,
-                keep_executions: options.keep_executions,
-                keep_executions_ms: options
-                    .keep_executions_for
-                    .map(|age| u64::try_from(age.as_millis()).unwrap_or(u64::MAX)),
-                ..LaneOptions::default()
-            },
-            draw(),
-            now,
-        );
+        let lane = LaneOptions {
+            shard: ShardOptions { token_key, ..options.shard.clone() },
+            role,
+            node: node.id(),
+            info: info.encode(),
+            lease_ms: u64::try_from(options.lease.as_millis()).unwrap_or(u64::MAX),
+            max_batch: options.max_batch,
+            keep_executions: options.keep_executions,
+            keep_executions_ms: options
+                .keep_executions_for
+                .map(|age| u64::try_from(age.as_millis()).unwrap_or(u64::MAX)),
+            ..LaneOptions::default()
+        };
+        let lanes = Lanes::new((0..lanes).map(|_| Lane::new(lane.clone(), draw(), now)));
         let workers = Workers::new(handle, options.activity_slots, options.activity_cancel_grace);
         Arc::new(Driver {
             options,
@@ -163,17 +146,21 @@ impl Driver {
             stored,
             clock,
             clock_check: ClockCheck::default(),
-            lane: Mutex::new(lane),
+            timekeeper: Timekeeper::new(lanes.indices().len()),
+            lanes,
             node: Mutex::new(node),
-            seen: Seen::default(),
+            node_seen: Seen::default(),
             callers: Callers::default(),
             turn_threads: TurnThreads::default(),
             workers,
-            timekeeper: Timekeeper::default(),
             standing: watch::Sender::default(),
             changed: Arc::default(),
-            acting: Notify::new(),
         })
+    }
+
+    /// Whether this node runs orchestrations.
+    pub(crate) fn owns_shards(&self) -> bool {
+        self.options.owns_shards
     }
 
     /// The codecs of the payloads.
@@ -181,7 +168,7 @@ impl Driver {
         &self.options.shard.codecs
     }
 
-    /// Starts the threads and carries out the first outputs of the lane and the node.
+    /// Starts the threads and carries out the first outputs of the lanes and the node.
     pub(super) fn begin(self: &Arc<Driver>, role: SessionRole) {
         TurnThreads::start(self, self.options.turn_threads.max(1));
         Timekeeper::run(Arc::downgrade(self));
@@ -199,38 +186,45 @@ impl Driver {
             }
         }));
         match role {
-            // Only the lane is active: it takes all shards at once.
+            // Only its lane is active: it takes all shards at once.
             SessionRole::Maintenance => {
-                self.with_lane(|lane, now| lane.handle_target(now, perennial_core::SHARDS));
+                self.with_each_lane(|lane, now| lane.handle_target(now, perennial_core::SHARDS));
             }
             SessionRole::Lane | SessionRole::Node => {
                 self.with_node(|_, _, _| ());
-                self.with_lane(|_, _| ());
+                self.with_each_lane(|_, _| ());
             }
         }
     }
 
-    // ---- the lane -------------------------------------------------------------------------------------------------
+    // ---- lanes ----------------------------------------------------------------------------------------------------
 
-    /// Passes an input to the lane and carries out its outputs.
-    pub(super) fn with_lane<T>(self: &Arc<Driver>, input: impl FnOnce(&mut Lane, Moment) -> T) -> T {
+    /// Passes an input to a lane and carries out its outputs.
+    pub(super) fn with_lane<T>(
+        self: &Arc<Driver>,
+        index: LaneIndex,
+        input: impl FnOnce(&mut Lane, Moment) -> T,
+    ) -> T {
+        let cell = self.lanes.get(index);
         let (result, outputs, admitted) = {
-            let mut lane = lock(&self.lane);
+            let mut lane = lock(&cell.lane);
             let now = self.clock.running();
             let result = input(&mut lane, now);
             let outputs = lane.take_outputs(now);
             let admitted = self.workers.admit(&outputs);
             self.hand_over(now, &outputs);
-            if self.seen.note(&lane) {
-                self.acting.notify_waiters();
-            }
-            self.timekeeper.want(Waker::Lane, lane.next_wake(now));
+            cell.seen.note_lane(&lane);
+            self.timekeeper.want(Waker::Lane(index), lane.next_wake(now));
             (result, outputs, admitted)
         };
         if !outputs.is_empty() {
-            self.carry_out(outputs, admitted);
+            self.carry_out(index, outputs, admitted);
         }
         result
+    }
+
+    fn with_each_lane(self: &Arc<Driver>, input: impl Fn(&mut Lane, Moment)) {
+        self.lanes.indices().for_each(|index| self.with_lane(index, &input));
     }
 
     /// Gives the node the attempts that are its tasks from now on. Called under the lane's lock: the thread
@@ -243,7 +237,7 @@ impl Driver {
         }
     }
 
-    fn carry_out(self: &Arc<Driver>, outputs: Vec<LaneOutput>, admitted: Vec<Admitted>) {
+    fn carry_out(self: &Arc<Driver>, index: LaneIndex, outputs: Vec<LaneOutput>, admitted: Vec<Admitted>) {
         let (mut turns, mut attempts) = (Vec::new(), Vec::with_capacity(admitted.len()));
         let mut admitted = admitted.into_iter();
         for output in outputs {
@@ -252,13 +246,13 @@ impl Driver {
                     let driver = Arc::clone(self);
                     let is_commit = call.name() == "commit";
                     call.make(&*self.store, move |answer| {
-                        driver.with_lane(|lane, now| lane.handle_response(now, id, answer));
+                        driver.with_lane(index, |lane, now| lane.handle_response(now, id, answer));
                         if is_commit {
                             driver.changed.notify_waiters();
                         }
                     });
                 }
-                LaneOutput::TakeTurn(task) => turns.push(TurnWork::Turn(task)),
+                LaneOutput::TakeTurn(task) => turns.push(TurnWork::Turn(index, task)),
                 LaneOutput::Drop(execution) => turns.push(TurnWork::Drop(execution)),
                 LaneOutput::RunActivity(task) => {
                     attempts.extend(admitted.next().map(|admitted| (task, admitted)));
@@ -270,19 +264,21 @@ impl Driver {
                 }
                 LaneOutput::WantQuarantineSlot { shard, tenure, interruptions, task } => {
                     self.with_node(|node, now, free| {
-                        node.handle_want_quarantine_slot(now, 0, (shard, tenure), interruptions, task, free);
+                        let place = (shard, tenure);
+                        node.handle_want_quarantine_slot(now, index, place, interruptions, task, free);
                     });
                 }
                 LaneOutput::Reply { request, answer, .. } => self.callers.answer(request, answer),
                 LaneOutput::Gained(shards) => {
-                    self.with_node(|node, _, _| node.handle_gained(0, &shards));
+                    self.lanes.note_gained(index, &shards);
+                    self.with_node(|node, _, _| node.handle_gained(index, &shards));
                     self.standing.send_modify(|standing| standing.has_shards = true);
                 }
-                LaneOutput::Lost(shards) => self.with_node(|node, _, _| node.handle_lost(0, &shards)),
+                LaneOutput::Lost(shards) => self.with_node(|node, _, _| node.handle_lost(index, &shards)),
                 LaneOutput::StoreTime { store_ms, set_back_ms } => {
                     self.clock_check.check(&*self.clock, store_ms, set_back_ms);
                 }
-                LaneOutput::Ended => self.with_node(|node, now, _| node.handle_lane_ended(now, 0)),
+                LaneOutput::Ended => self.with_node(|node, now, _| node.handle_lane_ended(now, index)),
                 LaneOutput::Failed(error) => self.fail(Failure::Store(error)),
             }
         }
@@ -290,20 +286,25 @@ impl Driver {
             self.turn_threads.submit(turns);
         }
         if !attempts.is_empty() {
-            Workers::run(self, attempts);
+            Workers::run(self, index, attempts);
         }
     }
 
-    /// Whether the lane may act now. Late outputs are held back.
-    pub(super) fn may_act(&self) -> bool {
-        self.clock.running() < Duration::from_micros(self.seen.deadline_us.load(Ordering::Acquire))
+    /// What is known of a lane, or of the node.
+    fn seen(&self, lane: Option<LaneIndex>) -> &Seen {
+        lane.map_or(&self.node_seen, |index| &self.lanes.get(index).seen)
     }
 
-    /// Resolves when the lane may act.
-    pub(super) async fn until_acting(&self) {
+    /// Whether a lane, or the node, may act now. Late outputs are held back.
+    pub(super) fn may_act(&self, lane: Option<LaneIndex>) -> bool {
+        self.seen(lane).may_act(self.clock.running())
+    }
+
+    /// Resolves when a lane, or the node, may act.
+    pub(super) async fn until_acting(&self, lane: Option<LaneIndex>) {
         loop {
-            let renewed = self.acting.notified();
-            if self.may_act() {
+            let renewed = self.seen(lane).renewed();
+            if self.may_act(lane) {
                 return;
             }
             self.timekeeper.look();
@@ -320,6 +321,8 @@ impl Driver {
             let now = self.clock.running();
             let result = input(&mut node, now, self.workers.free());
             let outputs = node.take_outputs();
+            self.node_seen.note_node(&node);
+            self.note_share(&node);
             self.timekeeper.want(Waker::Node, node.next_wake());
             (result, outputs)
         };
@@ -327,6 +330,12 @@ impl Driver {
             self.carry_out_for_node(output);
         }
         result
+    }
+
+    /// Notes that other nodes own shards, too, so that nobody waits for shards of this one.
+    fn note_share(&self, node: &Node) {
+        let shares = node.share().is_some_and(|shards| shards < perennial_core::SHARDS);
+        self.standing.send_if_modified(|standing| shares && !std::mem::replace(&mut standing.shares, shares));
     }
 
     fn carry_out_for_node(self: &Arc<Driver>, output: NodeOutput) {
@@ -337,22 +346,25 @@ impl Driver {
                     driver.with_node(|node, now, free| node.handle_response(now, id, answer, free));
                 });
             }
-            NodeOutput::Target { shards, .. } => {
-                self.with_lane(|lane, now| lane.handle_target(now, shards));
+            NodeOutput::Target { lane, shards } => {
+                self.with_lane(lane, |lane, now| lane.handle_target(now, shards));
             }
+            NodeOutput::PeerCode(peer_code) => self.registry.set_peer_code(peer_code),
             NodeOutput::RunTask(task) => Workers::run_task(self, *task),
             NodeOutput::CancelTask(task) => self.workers.cancel(task.key, task.execution, task.event),
-            NodeOutput::GrantQuarantineSlot { shard, tenure, key, event, .. } => {
-                self.with_lane(|lane, now| lane.handle_slot_granted(now, shard, tenure, key, event));
+            NodeOutput::GrantQuarantineSlot { lane, shard, tenure, key, event } => {
+                self.with_lane(lane, |lane, now| lane.handle_slot_granted(now, shard, tenure, key, event));
             }
-            NodeOutput::Changed(changes) => self.with_lane(|lane, now| lane.handle_changes(now, &changes)),
+            NodeOutput::Changed(changes) => {
+                self.with_each_lane(|lane, now| lane.handle_changes(now, &changes))
+            }
             NodeOutput::StopTaking => {
-                self.with_lane(|lane, now| lane.handle_stopping(now));
+                self.with_each_lane(|lane, now| lane.handle_stopping(now));
                 self.workers.stop_taking();
             }
             NodeOutput::StopAttempts => self.workers.abandon_all(),
-            NodeOutput::CloseLanes => self.with_lane(|lane, now| lane.handle_closing(now)),
-            NodeOutput::EndLanes => self.with_lane(|lane, now| lane.handle_end(now)),
+            NodeOutput::CloseLanes => self.with_each_lane(|lane, now| lane.handle_closing(now)),
+            NodeOutput::EndLanes => self.with_each_lane(|lane, now| lane.handle_end(now)),
             NodeOutput::Ended => self.standing.send_modify(|standing| standing.has_ended = true),
             NodeOutput::StoppedShort(unfinished) => {
                 self.standing.send_modify(|standing| standing.unfinished = Some(unfinished));
@@ -362,37 +374,51 @@ impl Driver {
     }
 
     fn handle_changes(self: &Arc<Driver>, changes: &Changes) {
-        self.with_lane(|lane, now| lane.handle_changes(now, changes));
+        self.with_each_lane(|lane, now| lane.handle_changes(now, changes));
         self.with_node(|node, now, free| node.handle_changes(now, changes, free));
         self.changed.notify_waiters();
     }
 
-    /// Passes the time to the lane or the node.
+    /// Passes the time to a lane or the node.
     pub(super) fn bring_time(self: &Arc<Driver>, waker: Waker) {
         match waker {
-            Waker::Lane => self.with_lane(|lane, now| lane.handle_time(now)),
+            Waker::Lane(index) => self.with_lane(index, |lane, now| lane.handle_time(now)),
             Waker::Node => self.with_node(|node, now, free| node.handle_time(now, free)),
         }
     }
 
     // ---- activities -----------------------------------------------------------------------------------------------
 
+    /// Passes what became of an attempt to its lane. Returns it if the attempt is a task of this node: it belongs to the
+    /// node then.
+    fn to_lane<T>(
+        self: &Arc<Driver>,
+        place: AttemptPlace,
+        news: T,
+        input: impl FnOnce(&mut Lane, Moment, T),
+    ) -> Option<T> {
+        let Some(index) = place.lane else { return Some(news) };
+        // Under the lane's lock, because that is where attempts are handed over to the node.
+        self.with_lane(index, |lane, now| match self.workers.is_task(place.key) {
+            true => Some(news),
+            false => {
+                input(lane, now, news);
+                None
+            }
+        })
+    }
+
     /// Reports the end of an attempt to its lane, or to the node if it is a task of this node.
     pub(super) fn activity_done(
         self: &Arc<Driver>,
-        place: Place,
+        place: AttemptPlace,
         task: &ActivityTask,
         result: Result<Payload, ActivityError>,
         details: Option<Payload>,
     ) {
         let result = self.within_limits(result);
-        let for_node = self.with_lane(|lane, now| match self.workers.is_task(place) {
-            true => Some(result),
-            false => {
-                lane.handle_activity_done(now, task, result);
-                None
-            }
-        });
+        let for_node =
+            self.to_lane(place, result, |lane, now, result| lane.handle_activity_done(now, task, result));
         if let Some(result) = for_node {
             self.with_node(|node, now, _| node.handle_task_done(now, task, result, details));
         }
@@ -401,43 +427,32 @@ impl Driver {
     /// Reports that the code of an attempt returned with [`Later::Pending`](crate::Later::Pending).
     pub(super) fn activity_left_open(
         self: &Arc<Driver>,
-        place: Place,
+        place: AttemptPlace,
         task: &ActivityTask,
         ran: Duration,
         details: Option<Payload>,
     ) {
         let ran_ms = u64::try_from(ran.as_millis()).unwrap_or(u64::MAX);
-        let is_task = self.with_lane(|lane, now| {
-            let is_task = self.workers.is_task(place);
-            if !is_task {
-                lane.handle_activity_left_open(now, task, ran_ms);
-            }
-            is_task
-        });
-        if is_task {
+        let for_node = self
+            .to_lane(place, ran_ms, |lane, now, ran_ms| lane.handle_activity_left_open(now, task, ran_ms));
+        if for_node.is_some() {
             self.with_node(|node, now, _| node.handle_task_left_open(now, task, ran_ms, details));
         }
     }
 
     /// Reports that an attempt did not begin, or was stopped because the node stops.
-    pub(super) fn activity_released(self: &Arc<Driver>, place: Place, task: &ActivityTask) {
+    pub(super) fn activity_released(self: &Arc<Driver>, place: AttemptPlace, task: &ActivityTask) {
         if self.failure().is_some() {
             return;
         }
-        let is_task = self.with_lane(|lane, now| {
-            let is_task = self.workers.is_task(place);
-            if !is_task {
-                lane.handle_activity_released(now, task);
-            }
-            is_task
-        });
-        if is_task {
+        let for_node = self.to_lane(place, (), |lane, now, ()| lane.handle_activity_released(now, task));
+        if for_node.is_some() {
             self.with_node(|node, now, _| node.handle_task_released(now, task));
         }
     }
 
     /// Reports the heartbeat of a running attempt.
-    pub(super) fn heartbeat(self: &Arc<Driver>, place: Place, task: &ActivityTask, details: Payload) {
+    pub(super) fn heartbeat(self: &Arc<Driver>, place: AttemptPlace, task: &ActivityTask, details: Payload) {
         let limit = self.payload_limit();
         if details.size() > limit {
             tracing::warn!(
@@ -454,13 +469,8 @@ impl Driver {
             );
             return;
         }
-        let for_node = self.with_lane(|lane, now| match self.workers.is_task(place) {
-            true => Some(details),
-            false => {
-                lane.handle_heartbeat(now, task, details);
-                None
-            }
-        });
+        let for_node =
+            self.to_lane(place, details, |lane, now, details| lane.handle_heartbeat(now, task, details));
         if let Some(details) = for_node {
             self.with_node(|node, now, _| node.handle_task_heartbeat(now, task, details));
         }
@@ -488,6 +498,7 @@ impl Driver {
         request: Request,
         after: Option<InboxNumber>,
     ) -> Result<Response, String> {
+        let Some(index) = self.lanes.route(id) else { return Ok(Response::Moved { key: None }) };
         let caller = {
             // The lock orders this call with a stop, which fails all callers that were added before it.
             let standing = self.standing.borrow();
@@ -500,8 +511,8 @@ impl Driver {
             self.callers.add()
         };
         let (request_id, answer) = (caller.id, caller.answer);
-        let waiting = Waiting { driver: self, instance: id, caller: Some(request_id) };
-        self.with_lane(|lane, now| lane.handle_request(now, request_id, id, request, after));
+        let waiting = Waiting { driver: self, index, instance: id, caller: Some(request_id) };
+        self.with_lane(index, |lane, now| lane.handle_request(now, request_id, id, request, after));
         let answer =
             answer.await.unwrap_or_else(|_| Response::Unknown { reason: "the runtime is gone".to_owned() });
         waiting.end();
@@ -510,9 +521,10 @@ impl Driver {
 
     /// The turn time.
     pub(crate) fn now_ms(&self) -> u64 {
-        let running_us = i64::try_from(self.clock.running().as_micros()).unwrap_or(i64::MAX);
-        let now_us = running_us.saturating_add(self.seen.offset_us.load(Ordering::Relaxed));
-        u64::try_from(now_us / 1_000).unwrap_or(0)
+        let now = self.clock.running();
+        // Each is a lower bound of the store's clock.
+        let lanes = self.lanes.iter().map(|cell| cell.seen.now_ms(now));
+        lanes.chain([self.node_seen.now_ms(now)]).max().unwrap_or(0)
     }
 
     /// More queued commits than this make starts wait.
@@ -537,12 +549,15 @@ impl Driver {
 
     /// How many commits wait to be written.
     pub(crate) fn queued_commits(&self) -> usize {
-        self.seen.queued_commits.load(Ordering::Relaxed)
+        self.lanes.iter().map(|cell| cell.seen.queued_commits()).sum()
     }
 
-    /// The counters of the lane's shards.
+    /// The counters of the lanes' shards.
     pub(crate) fn counters(&self) -> Counters {
-        lock(&self.lane).counters()
+        self.lanes
+            .iter()
+            .map(|cell| lock(&cell.lane).counters())
+            .fold(Counters::default(), |sum, counters| sum.plus(&counters))
     }
 
     // ---- stopping -------------------------------------------------------------------------------------------------
@@ -570,12 +585,17 @@ impl Driver {
             return;
         }
         tracing::error!(target: log::NODE, %reason, "runtime failed");
-        self.seen.note_deadline(Moment::ZERO);
+        self.forbid_acting();
         self.timekeeper.stop();
         self.turn_threads.stop();
         self.workers.abandon_all();
         self.callers.dismiss(&reason);
         self.changed.notify_waiters();
+    }
+
+    fn forbid_acting(&self) {
+        let lanes = self.lanes.iter().map(|cell| &cell.seen);
+        lanes.chain([&self.node_seen]).for_each(|seen| seen.note_deadline(Moment::ZERO));
     }
 
     /// Stops gracefully. [`Standing::is_over`] is true when nothing is left to do.
@@ -602,7 +622,7 @@ impl Driver {
 
     /// Stops the threads. Remaining callers get no response.
     pub(super) fn stop_threads(&self) {
-        self.seen.note_deadline(Moment::ZERO);
+        self.forbid_acting();
         self.timekeeper.stop();
         self.turn_threads.stop();
         self.callers.dismiss("the runtime was shut down");
@@ -612,6 +632,7 @@ impl Driver {
 /// A waiting caller. If it is dropped, the lane forgets the request.
 struct Waiting<'a> {
     driver: &'a Arc<Driver>,
+    index: LaneIndex,
     instance: &'a str,
     caller: Option<Caller>,
 }
@@ -626,7 +647,7 @@ impl Drop for Waiting<'_> {
     fn drop(&mut self) {
         if let Some(caller) = self.caller.take() {
             self.driver.callers.forget(caller);
-            lock(&self.driver.lane).handle_caller_gone(self.instance, caller);
+            lock(&self.driver.lanes.get(self.index).lane).handle_caller_gone(self.instance, caller);
         }
     }
 }

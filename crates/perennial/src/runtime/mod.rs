@@ -1,13 +1,14 @@
-//! The runtime: drives a lane and a node of this process with threads, activities and a store.
+//! The runtime: drives the lanes and the node of this process with threads, activities and a store.
 //!
 //! [`Driver`] connects the parts. Each background role has its own file: TurnThreads run orchestration code,
-//! Workers run activities, the Timekeeper wakes the lane and the node at due times.
+//! Workers run activities, the Timekeeper wakes the lanes and the node at due times.
 
 mod builder;
 mod callers;
 mod clock;
 mod driver;
 mod heartbeat_monitor;
+mod lanes;
 mod preflight;
 mod registry;
 mod standalone_attempt;

@@ -1,8 +1,9 @@
 //! The registered code of this node.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
 
+use perennial_core::node::PeerCode;
 use perennial_core::shard::HandlerSource;
 use perennial_core::store::{NodeInfo, Served};
 use perennial_core::{Handlers, NamePattern, NotOfType, OrchestrationHandler, Payload, check_name};
@@ -24,6 +25,7 @@ pub(crate) struct Registry {
     version_policies: BTreeMap<String, VersionPolicy>,
     fallback_orchestrations: BTreeMap<NamePattern, BTreeMap<Version, Code>>,
     fallback_activities: BTreeMap<NamePattern, Arc<dyn ActivityHandler>>,
+    peer_code: RwLock<PeerCode>,
 }
 
 /// The code of one version of an orchestration.
@@ -264,7 +266,7 @@ impl Registry {
             process: std::process::id(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             since_ms: system_now_ms(),
-            owns_shards: true,
+            owns_shards: options.owns_shards,
             orchestrations: named.chain(fallbacks).flat_map(versions).collect(),
             activities: self.activities.keys().cloned().chain(fallback_activities).collect(),
             tags: options.tags.clone(),
@@ -283,15 +285,22 @@ impl Registry {
         own.or_else(|| covering(&self.fallback_orchestrations, name).next().map(|(_, versions)| versions))
     }
 
-    /// The code for a start: by policy, else the highest version by semver, preferring releases to
-    /// pre-releases.
+    /// Replaces what is known about the code of other nodes.
+    pub(super) fn set_peer_code(&self, peer_code: PeerCode) {
+        *self.peer_code.write().unwrap_or_else(PoisonError::into_inner) = peer_code;
+    }
+
+    /// The code for a start: by policy, else the highest version by semver that all nodes have, preferring
+    /// releases to pre-releases. If there is no such version, the highest one of this node: some other node
+    /// does not have the orchestration at all.
     fn latest_code(&self, name: &str) -> Option<&Code> {
         if let Some(VersionPolicy::Exact(version)) = self.version_policies.get(name) {
             return self.code(name, version);
         }
         let versions = self.versions(name)?;
-        let release = versions.iter().rev().find(|(version, _)| version.pre.is_empty());
-        release.or_else(|| versions.iter().next_back()).map(|(_, code)| code)
+        let peer_code = self.peer_code.read().unwrap_or_else(PoisonError::into_inner);
+        let is_common = |code: &Code| peer_code.all_have(name, &code.version);
+        highest(versions, is_common).or_else(|| highest(versions, |_| true))
     }
 
     fn code(&self, name: &str, version: &str) -> Option<&Code> {
@@ -337,6 +346,13 @@ impl HandlerSource for Registry {
 fn host_name() -> String {
     let named = std::fs::read_to_string("/etc/hostname").ok().map(|name| name.trim().to_owned());
     named.or_else(|| std::env::var("HOSTNAME").ok()).unwrap_or_default()
+}
+
+/// The highest of the versions that are suitable, preferring releases to pre-releases.
+fn highest(versions: &BTreeMap<Version, Code>, is_suitable: impl Fn(&Code) -> bool) -> Option<&Code> {
+    let suitable = || versions.iter().rev().filter(|(_, code)| is_suitable(code));
+    let release = suitable().find(|(version, _)| version.pre.is_empty());
+    release.or_else(|| suitable().next()).map(|(_, code)| code)
 }
 
 fn add_version(
@@ -387,4 +403,40 @@ fn parse(pattern: &str) -> Result<NamePattern, StartError> {
 
 fn check(name: &str) -> Result<(), StartError> {
     check_name(name).map_err(|source| StartError::Name { name: name.to_owned(), source })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::registrations::Registrations;
+    use crate::typed::OrchestrationContext;
+
+    fn peer(versions: &[(&str, &str)]) -> Vec<(String, String)> {
+        versions.iter().map(|(name, version)| ((*name).to_owned(), (*version).to_owned())).collect()
+    }
+
+    #[test]
+    fn n14_a_start_uses_the_latest_version_that_all_nodes_have() {
+        let code = |_: OrchestrationContext, _: u64| async move { Ok::<_, String>(0) };
+        let registrations = ["1.0.0", "1.1.0", "2.0.0"]
+            .into_iter()
+            .fold(Registrations::new(), |all, version| all.orchestration("order", version, code));
+        let registry = registrations.into_registry().unwrap();
+        let latest = || registry.latest("order").unwrap();
+        assert_eq!(latest(), "2.0.0");
+        registry.set_peer_code(PeerCode::from_iter([
+            peer(&[("order", "2.0.0")]),
+            peer(&[("order", "1.0.0"), ("order", "1.1.0")]),
+        ]));
+        assert_eq!(latest(), "2.0.0", "nothing in common: what this node has");
+        registry.set_peer_code(PeerCode::from_iter([peer(&[("order", "1.0.0"), ("order", "1.1.0")])]));
+        assert_eq!(latest(), "1.1.0");
+        registry.set_peer_code(PeerCode::from_iter([
+            peer(&[("ord*", "1.0.0")]),
+            peer(&[("order", "1.0.0"), ("order", "2.0.0")]),
+        ]));
+        assert_eq!(latest(), "1.0.0");
+        registry.set_peer_code(PeerCode::default());
+        assert_eq!(latest(), "2.0.0");
+    }
 }

@@ -1,4 +1,4 @@
-//! The Timekeeper: wakes the lane and the node at the times they requested.
+//! The Timekeeper: wakes the lanes and the node at the times they requested.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, PoisonError, Weak};
@@ -9,6 +9,7 @@ use perennial_core::lane::Moment;
 
 use super::clock::LocalClock;
 use super::driver::{Driver, lock};
+use super::lanes::LaneIndex;
 
 /// How often a thread without a requested time wakes up.
 const LONG_PAUSE: Duration = Duration::from_secs(3_600);
@@ -16,13 +17,13 @@ const LONG_PAUSE: Duration = Duration::from_secs(3_600);
 /// The component to wake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Waker {
-    Lane,
+    Lane(LaneIndex),
     Node,
 }
 
 /// The next requested times, in microseconds of the steady clock; the maximum if there is none.
 pub(super) struct Timekeeper {
-    lane_us: AtomicU64,
+    lanes_us: Box<[AtomicU64]>,
     node_us: AtomicU64,
     state: Mutex<State>,
     changed: Condvar,
@@ -35,18 +36,16 @@ struct State {
     stopped: bool,
 }
 
-impl Default for Timekeeper {
-    fn default() -> Timekeeper {
+impl Timekeeper {
+    pub(super) fn new(lanes: usize) -> Timekeeper {
         Timekeeper {
-            lane_us: AtomicU64::new(u64::MAX),
+            lanes_us: (0..lanes).map(|_| AtomicU64::new(u64::MAX)).collect(),
             node_us: AtomicU64::new(u64::MAX),
             state: Mutex::default(),
             changed: Condvar::new(),
         }
     }
-}
 
-impl Timekeeper {
     /// Sets or clears the requested time of one of them. Called under its lock; otherwise the older of two
     /// requests could be stored last.
     pub(super) fn want(&self, waker: Waker, at: Option<Moment>) {
@@ -61,9 +60,13 @@ impl Timekeeper {
 
     fn place(&self, waker: Waker) -> &AtomicU64 {
         match waker {
-            Waker::Lane => &self.lane_us,
+            Waker::Lane(index) => &self.lanes_us[index],
             Waker::Node => &self.node_us,
         }
+    }
+
+    fn wakers(&self) -> impl Iterator<Item = Waker> + use<> {
+        (0..self.lanes_us.len()).map(Waker::Lane).chain([Waker::Node])
     }
 
     /// Checks the clock and the requested times again.
@@ -82,7 +85,7 @@ impl Timekeeper {
         let keep_time = move || {
             while let Some(driver) = driver.upgrade() {
                 let now = driver.clock.running();
-                for waker in [Waker::Lane, Waker::Node] {
+                for waker in driver.timekeeper.wakers() {
                     let at_us = driver.timekeeper.place(waker).load(Ordering::Acquire);
                     if at_us != u64::MAX && Duration::from_micros(at_us) <= now {
                         driver.bring_time(waker);
@@ -99,8 +102,8 @@ impl Timekeeper {
     /// Sleeps until a requested time. Returns whether to continue.
     fn sleep(&self, clock: &dyn LocalClock) -> bool {
         let mut state = lock(&self.state);
-        let next_us = self.lane_us.load(Ordering::Acquire).min(self.node_us.load(Ordering::Acquire));
-        let pause = Duration::from_micros(next_us).saturating_sub(clock.running());
+        let next_us = self.wakers().map(|waker| self.place(waker).load(Ordering::Acquire)).min();
+        let pause = Duration::from_micros(next_us.unwrap_or(u64::MAX)).saturating_sub(clock.running());
         if state.stopped || std::mem::take(&mut state.looks_again) || pause.is_zero() {
             return !state.stopped;
         }

@@ -17,6 +17,7 @@ use perennial_core::shard::{Tenure, TurnTask};
 use perennial_core::{Execution, InstanceKey, Interrupter, ShardId};
 
 use super::driver::{Driver, Failure};
+use super::lanes::LaneIndex;
 
 /// How often running turns are checked. Nothing is checked while there are none.
 const WATCH_INTERVAL: Duration = Duration::from_millis(100);
@@ -27,7 +28,8 @@ const UNWIND_GRACE: Duration = Duration::from_secs(1);
 
 /// Work of a turn thread.
 pub(crate) enum TurnWork {
-    Turn(Box<TurnTask>),
+    /// A turn that this lane requested.
+    Turn(LaneIndex, Box<TurnTask>),
     /// Executions that were evicted: their destructors are user code.
     Drop(Box<Execution>),
 }
@@ -71,6 +73,7 @@ struct RunningTurn {
 /// Identifies a running turn.
 #[derive(Clone, Copy)]
 struct TurnName {
+    lane: LaneIndex,
     shard: ShardId,
     tenure: Tenure,
     key: InstanceKey,
@@ -225,9 +228,9 @@ impl TurnThreads {
             queue.stand_ins -= usize::from(is_replaced);
             queue.lost
         };
-        let TurnName { shard, tenure, key, number } = turn;
+        let TurnName { lane, shard, tenure, key, number } = turn;
         tracing::error!(target: log::NODE, %key, lost, "turn did not end; its thread is abandoned");
-        driver.with_lane(|lane, now| lane.handle_turn_lost(now, shard, tenure, key, number));
+        driver.with_lane(lane, |lane, now| lane.handle_turn_lost(now, shard, tenure, key, number));
         if lost > driver.options.max_lost_threads {
             let reason = "too many turns did not end and kept their threads; restart the process";
             return driver.fail(Failure::Other(reason.to_owned()));
@@ -257,18 +260,18 @@ enum Ran {
 
 /// Runs one piece of work.
 fn run_one(driver: &Arc<Driver>, seat: &Seat, work: TurnWork) -> Ran {
-    let task = match work {
-        TurnWork::Turn(task) => task,
+    let (lane, task) = match work {
+        TurnWork::Turn(lane, task) => (lane, task),
         TurnWork::Drop(execution) => {
             drop(execution);
             return Ran::Wanted;
         }
     };
-    if !driver.may_act() {
-        driver.with_lane(|lane, now| lane.hold_back(now, LaneOutput::TakeTurn(task)));
+    if !driver.may_act(Some(lane)) {
+        driver.with_lane(lane, |lane, now| lane.hold_back(now, LaneOutput::TakeTurn(task)));
         return Ran::Wanted;
     }
-    let turn = TurnName { shard: task.shard, tenure: task.tenure, key: task.key, number: task.number };
+    let turn = TurnName { lane, shard: task.shard, tenure: task.tenure, key: task.key, number: task.number };
     let since = Instant::now();
     *seat.lock() =
         Some(RunningTurn { turn, since, interrupter: None, written_off: false, is_replaced: false });
@@ -281,6 +284,6 @@ fn run_one(driver: &Arc<Driver>, seat: &Seat, work: TurnWork) -> Ran {
     if ran.as_ref().is_some_and(|turn| turn.written_off) {
         return Ran::WrittenOff;
     }
-    driver.with_lane(|lane, now| lane.handle_turn_done(now, done));
+    driver.with_lane(lane, |lane, now| lane.handle_turn_done(now, done));
     if ran.is_some_and(|turn| turn.is_replaced) { Ran::Replaced } else { Ran::Wanted }
 }

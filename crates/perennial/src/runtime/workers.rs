@@ -26,6 +26,7 @@ use tracing::Instrument;
 
 use super::driver::Driver;
 use super::heartbeat_monitor::{HeartbeatMonitor, sleep_until};
+use super::lanes::LaneIndex;
 use crate::activity::{ActivityContext, ActivityHandler};
 use crate::client::Client;
 
@@ -50,7 +51,7 @@ pub(crate) struct Workers {
 /// may have the same event, or the next attempt may begin before the first has cleared its place.
 #[derive(Default)]
 struct Running {
-    attempts: BTreeMap<Place, Entry>,
+    attempts: BTreeMap<AttemptKey, Entry>,
     next: u64,
 }
 
@@ -62,21 +63,29 @@ struct Entry {
 }
 
 /// Identifies a running attempt.
-pub(super) type Place = (InstanceKey, u64, EventId, u64);
+pub(super) type AttemptKey = (InstanceKey, u64, EventId, u64);
+
+/// A running attempt and who requested it.
+#[derive(Clone, Copy)]
+pub(super) struct AttemptPlace {
+    pub(super) key: AttemptKey,
+    /// The lane that requested it; `None` if the node took its task from the store.
+    pub(super) lane: Option<LaneIndex>,
+}
 
 /// An attempt that has a place and may begin.
 pub(super) struct Admitted {
-    place: Place,
+    key: AttemptKey,
     cancellation: CancellationToken,
 }
 
 impl Running {
     fn add(&mut self, task: &ActivityTask, is_task: bool) -> Admitted {
-        let place = (task.key, task.execution, task.event, self.next);
+        let key = (task.key, task.execution, task.event, self.next);
         self.next += 1;
         let cancellation = CancellationToken::new();
-        self.attempts.insert(place, Entry { cancellation: cancellation.clone(), is_task });
-        Admitted { place, cancellation }
+        self.attempts.insert(key, Entry { cancellation: cancellation.clone(), is_task });
+        Admitted { key, cancellation }
     }
 
     fn of(&mut self, key: InstanceKey, execution: u64, event: EventId) -> impl Iterator<Item = &mut Entry> {
@@ -132,17 +141,17 @@ impl Workers {
     }
 
     /// Whether an attempt is a task of this node.
-    pub(super) fn is_task(&self, place: Place) -> bool {
+    pub(super) fn is_task(&self, key: AttemptKey) -> bool {
         // Most nodes never have tasks.
         self.has_tasks.load(Ordering::Acquire)
-            && self.lock().attempts.get(&place).is_some_and(|entry| entry.is_task)
+            && self.lock().attempts.get(&key).is_some_and(|entry| entry.is_task)
     }
 
     /// Runs the attempts that a lane requested.
-    pub(super) fn run(driver: &Arc<Driver>, attempts: Vec<(Box<ActivityTask>, Admitted)>) {
+    pub(super) fn run(driver: &Arc<Driver>, lane: LaneIndex, attempts: Vec<(Box<ActivityTask>, Admitted)>) {
         let mut runs: Vec<AttemptRun> = attempts
             .into_iter()
-            .filter_map(|(task, admitted)| Workers::prepare(driver, *task, admitted))
+            .filter_map(|(task, admitted)| Workers::prepare(driver, Some(lane), *task, admitted))
             .collect();
         let Some(last) = runs.pop() else { return };
         let handle = &driver.workers.handle;
@@ -162,25 +171,30 @@ impl Workers {
     pub(super) fn run_task(driver: &Arc<Driver>, task: ActivityTask) {
         driver.workers.has_tasks.store(true, Ordering::Release);
         let admitted = driver.workers.lock().add(&task, true);
-        if let Some(run) = Workers::prepare(driver, task, admitted) {
+        if let Some(run) = Workers::prepare(driver, None, task, admitted) {
             driver.workers.handle.spawn(Box::pin(run.run(Arc::clone(driver))));
         }
     }
 
     /// Prepares an attempt; `None` if it cannot run here.
-    fn prepare(driver: &Arc<Driver>, task: ActivityTask, admitted: Admitted) -> Option<AttemptRun> {
-        let workers = &driver.workers;
+    fn prepare(
+        driver: &Arc<Driver>,
+        lane: Option<LaneIndex>,
+        task: ActivityTask,
+        Admitted { key, cancellation }: Admitted,
+    ) -> Option<AttemptRun> {
+        let (workers, place) = (&driver.workers, AttemptPlace { key, lane });
         let handler = driver.registry.activity(&task.name).filter(|_| !workers.closing.is_cancelled());
         let Some(handler) = handler else {
-            driver.activity_released(admitted.place, &task);
-            workers.forget(admitted.place);
+            driver.activity_released(place, &task);
+            workers.forget(key);
             return None;
         };
         let is_gated = driver.options.shard.is_gated(&task);
         if is_gated {
             driver.with_node(|node, now, _| node.handle_quarantined_begun(now, &task));
         }
-        Some(AttemptRun { task: Arc::new(task), handler, admitted, is_gated })
+        Some(AttemptRun { task: Arc::new(task), handler, place, cancellation, is_gated })
     }
 
     /// The number of free slots.
@@ -220,29 +234,34 @@ impl Workers {
         }
     }
 
-    fn forget(&self, place: Place) {
+    fn forget(&self, key: AttemptKey) {
         let mut running = self.lock();
-        running.attempts.remove(&place);
+        running.attempts.remove(&key);
         if running.attempts.is_empty() {
             self.idle.notify_waiters();
         }
     }
 
     /// A slot for an attempt, if one is free and the attempt may begin.
-    fn try_slot(&self, driver: &Driver) -> Option<SemaphorePermit<'_>> {
+    fn try_slot(&self, driver: &Driver, lane: Option<LaneIndex>) -> Option<SemaphorePermit<'_>> {
         let slot = self.slots.try_acquire().ok()?;
-        driver.may_act().then_some(slot)
+        driver.may_act(lane).then_some(slot)
     }
 
     /// Waits for a slot. A gated attempt does not wait: it was granted because there was a slot, and waiting
     /// would count as its own time.
-    async fn slot(&self, driver: &Driver, is_gated: bool) -> Option<SemaphorePermit<'_>> {
+    async fn slot(
+        &self,
+        driver: &Driver,
+        lane: Option<LaneIndex>,
+        is_gated: bool,
+    ) -> Option<SemaphorePermit<'_>> {
         let slot = match is_gated {
             true => self.slots.try_acquire().ok(),
             false => Some(self.slots.acquire().await.expect("slots are never closed")),
         };
-        // An attempt begins only while the lane may act.
-        driver.until_acting().await;
+        // An attempt begins only while its lane, or the node for its tasks, may act.
+        driver.until_acting(lane).await;
         slot
     }
 
@@ -255,7 +274,8 @@ impl Workers {
 struct AttemptRun {
     task: Arc<ActivityTask>,
     handler: Arc<dyn ActivityHandler>,
-    admitted: Admitted,
+    place: AttemptPlace,
+    cancellation: CancellationToken,
     /// Whether it was granted its turn among activities that were interrupted before.
     is_gated: bool,
 }
@@ -264,10 +284,10 @@ impl AttemptRun {
     /// Runs the attempt to its end. The future is large, and tokio moves its argument, so it is spawned in a
     /// box.
     async fn run(self, driver: Arc<Driver>) {
-        let AttemptRun { task, handler, admitted: Admitted { place, cancellation }, is_gated } = self;
+        let AttemptRun { task, handler, place, cancellation, is_gated } = self;
         let heartbeats = Arc::new(HeartbeatMonitor::new());
         let write = |details| driver.heartbeat(place, &task, details);
-        let ended = attempt(&driver, &*handler, &task, cancellation, &heartbeats, write).await;
+        let ended = attempt(&driver, &*handler, (&task, place.lane), cancellation, &heartbeats, write).await;
         let ended = if driver.workers.abandoned.is_cancelled() { Ended::Released } else { ended };
         if !matches!(ended, Ended::Result(Ok(_)))
             && let Some(details) = heartbeats.take_unwritten()
@@ -285,7 +305,7 @@ impl AttemptRun {
             }
             Ended::Released => driver.activity_released(place, &task),
         }
-        driver.workers.forget(place);
+        driver.workers.forget(place.key);
         if is_gated {
             driver.with_node(|node, now, free| node.handle_quarantined_ended(now, &task, free));
         }
@@ -295,7 +315,7 @@ impl AttemptRun {
 async fn attempt(
     driver: &Arc<Driver>,
     handler: &dyn ActivityHandler,
-    task: &Arc<ActivityTask>,
+    (task, lane): (&Arc<ActivityTask>, Option<LaneIndex>),
     cancellation: CancellationToken,
     heartbeats: &Arc<HeartbeatMonitor>,
     write: impl FnMut(Payload),
@@ -310,7 +330,7 @@ async fn attempt(
 
     let workers = &driver.workers;
     let is_wanted = !cancellation.is_cancelled() && !workers.closing.is_cancelled();
-    let _slot = match workers.try_slot(driver).filter(|_| is_wanted) {
+    let _slot = match workers.try_slot(driver, lane).filter(|_| is_wanted) {
         Some(slot) => Some(slot),
         None => {
             // Boxed separately: most attempts do not wait, and should not reserve space for it.
@@ -319,7 +339,7 @@ async fn attempt(
                     biased;
                     () = cancellation.cancelled() => Err(Ended::Result(Err(ActivityError::Cancelled))),
                     () = workers.closing.cancelled() => Err(Ended::Released),
-                    slot = workers.slot(driver, driver.options.shard.is_gated(task)) => Ok(slot),
+                    slot = workers.slot(driver, lane, driver.options.shard.is_gated(task)) => Ok(slot),
                     () = sleep_until(total_until) => Err(timed_out(TimeoutKind::Total)),
                     () = sleep_until(queue_until) => Err(timed_out(TimeoutKind::Queue)),
                 }

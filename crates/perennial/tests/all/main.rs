@@ -45,9 +45,13 @@ mod memory;
 mod messages;
 mod mismatches;
 mod neighbours;
+#[cfg(all(feature = "postgres", unix))]
+mod nodes;
 mod operations;
 mod paused;
 mod poison;
+#[cfg(all(feature = "postgres", unix))]
+mod postgres;
 mod preflight;
 mod registrations;
 mod repairs;

@@ -22,7 +22,9 @@ use super::error::StoreError;
 use super::page::{PageFill, PageLimit};
 use super::request::{NewRequest, RequestNumber, RequestOutcome, RequestPage};
 use super::row::InstanceRow;
-use super::session::{Directory, Lease, NewSession, OwnedShard, Replaced, SessionId, ShardOwner};
+use super::session::{
+    Directory, Lease, NewSession, OwnedShard, Replaced, SessionId, SessionRole, ShardOwner,
+};
 use super::shard_set::ShardSet;
 use super::stats::{Count, StoreStats};
 use super::task::{Served, TaskId, TaskRenewal, TaskReport, TaskRow};
@@ -80,7 +82,12 @@ impl MemoryStore {
 
 impl Store for MemoryStore {
     fn open_session(&self, session: NewSession, reply: Reply<Lease>) {
-        self.answer(reply, |tables, now_ms| tables.ownership.open(session, now_ms));
+        self.answer(reply, |tables, now_ms| {
+            if session.role == SessionRole::Node {
+                tables.changes.owners = ShardSet::ALL;
+            }
+            tables.ownership.open(session, now_ms)
+        });
     }
 
     fn renew_session(&self, session: SessionId, reply: Reply<Lease>) {
@@ -89,6 +96,7 @@ impl Store for MemoryStore {
 
     fn end_session(&self, session: SessionId, reply: Reply<()>) {
         self.answer(reply, |tables, now_ms| {
+            tables.changes.owners = ShardSet::ALL;
             tables.ownership.end(session, now_ms);
             Ok(())
         });
@@ -100,6 +108,7 @@ impl Store for MemoryStore {
 
     fn release_shards(&self, session: SessionId, shards: ShardSet, reply: Reply<()>) {
         self.answer(reply, |tables, now_ms| {
+            tables.changes.owners.extend_from(&shards);
             tables.ownership.release(session, &shards, now_ms);
             Ok(())
         });

@@ -1,0 +1,107 @@
+//! `cargo xtask chaos`: nodes under faults, for as long as wanted.
+//!
+//! Ends with 0 if nothing is wrong, 1 if something is, 2 for invalid arguments.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use clap::Parser;
+use perennial_chaos::director::{Outcome, Plan, run};
+use perennial_chaos::takeover;
+
+/// Runs nodes as processes over one store, under a mixed load, and injects faults.
+#[derive(Debug, Parser)]
+#[command(name = "chaos")]
+struct Arguments {
+    /// The store: `postgres` starts a server of its own.
+    #[arg(long, default_value = "postgres", value_parser = ["postgres"])]
+    store: String,
+    /// How many minutes faults are injected, at least.
+    #[arg(long, default_value_t = 0.0)]
+    minutes: f64,
+    /// How many faults are injected, at least.
+    #[arg(long, default_value_t = 50)]
+    faults: usize,
+    /// The seed of a run. A run is repeated with its seed, but processes and networks have their own timing.
+    #[arg(long)]
+    seed: Option<u64>,
+    /// How many nodes there are, as `3..5`.
+    #[arg(long, default_value = "3..5", value_parser = parse_range)]
+    nodes: (usize, usize),
+    /// The lease of nodes in milliseconds, at least 1000.
+    #[arg(long, default_value_t = 1_000)]
+    lease_ms: u64,
+    /// Measures this many takeovers after a kill instead of injecting faults.
+    #[arg(long)]
+    takeover: Option<usize>,
+    /// Prints the summary alone.
+    #[arg(long)]
+    quiet: bool,
+}
+
+fn parse_range(text: &str) -> Result<(usize, usize), String> {
+    let (low, high) = text.split_once("..").unwrap_or((text, text));
+    match (low.parse(), high.parse()) {
+        (Ok(low), Ok(high)) if 2 <= low && low <= high && high <= 20 => Ok((low, high)),
+        _ => Err(format!("{text:?} is not a range of 2 to 20 nodes, such as 3..5")),
+    }
+}
+
+/// The node program, which is built with this one.
+fn node_program() -> PathBuf {
+    let own = std::env::current_exe().expect("the path of this program");
+    own.with_file_name("perennial-chaos-node")
+}
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    let tokio = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
+    let tokio = tokio.expect("a runtime of tokio");
+    let lease = Duration::from_millis(arguments.lease_ms.max(1_000));
+    if let Some(count) = arguments.takeover {
+        let measured = tokio.block_on(takeover::measure(&node_program(), lease, count));
+        println!("{}", takeover::summary(lease, &measured));
+        return ExitCode::SUCCESS;
+    }
+    let seed = arguments.seed.unwrap_or_else(|| {
+        SystemTime::now().duration_since(UNIX_EPOCH).map_or(1, |since| u64::from(since.subsec_nanos()))
+    });
+    println!("store {}, seed {seed}", arguments.store);
+    let outcome = tokio.block_on(run(Plan {
+        program: node_program(),
+        seed,
+        faults: arguments.faults,
+        time: Duration::from_secs_f64(arguments.minutes.max(0.0) * 60.0),
+        nodes: arguments.nodes,
+        lease,
+        pause_ms: (100, 700),
+        is_verbose: !arguments.quiet,
+    }));
+    print(&outcome);
+    if outcome.problems.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn print(outcome: &Outcome) {
+    println!("faults:");
+    for (fault, count) in &outcome.faults {
+        println!("  {count:6}  {fault}");
+    }
+    println!("  {:6}  commits cut off", outcome.cuts);
+    println!("instances:");
+    for (ending, count) in &outcome.endings {
+        println!("  {count:6}  {ending}");
+    }
+    println!(
+        "requests repeated {}, activities run again {}",
+        outcome.repeated_requests, outcome.repeated_runs
+    );
+    println!("nodes that found no server {}, healed in {:.1?}", outcome.not_started, outcome.healing);
+    for problem in &outcome.problems {
+        println!("PROBLEM {problem}");
+    }
+    match &outcome.logs {
+        Some(logs) => println!("{} problems; the logs are in {}", outcome.problems.len(), logs.display()),
+        None => println!("0 lost, 0 doubled, all invariants hold"),
+    }
+}

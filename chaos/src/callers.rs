@@ -1,0 +1,333 @@
+//! Callers: they start, signal, update, query and cancel instances, and keep a log of every request and its answer.
+//!
+//! A caller outside of the nodes lives on through all faults. A request whose outcome is unknown is repeated: a start by
+//! its id, an event and an update by their keys. Callers stop with an instance only when it has ended.
+
+use std::fmt::Display;
+use std::ops::ControlFlow;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use perennial::prelude::*;
+use perennial::{StoreError, history::Ending};
+use tokio::task::JoinSet;
+
+use crate::kinds::{ADDITIONS, DEPOSITS, expected_output, letters, number};
+use crate::log::Log;
+
+/// How long a caller waits before it repeats a request.
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// Whether a request may be repeated: nothing is wrong with it.
+fn is_transient(error: &ClientError) -> bool {
+    match error {
+        ClientError::Store { source, .. } => {
+            matches!(source, StoreError::Unavailable(_) | StoreError::Unknown(_))
+        }
+        ClientError::Unknown { .. } | ClientError::NotAnswered { .. } => true,
+        _ => false,
+    }
+}
+
+/// What the callers of a run share.
+#[derive(Clone, Debug)]
+pub struct Callers {
+    clients: Vec<Client>,
+    log: Log,
+    state: Arc<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    is_stopping: AtomicBool,
+    finished: AtomicUsize,
+    errors: AtomicUsize,
+    problems: std::sync::Mutex<Vec<String>>,
+}
+
+/// The lives that callers lead: each begins again when it is over.
+const LIVES: [&str; 12] = [
+    "sequence", "fanout", "timers", "mail", "mail", "account", "account", "family", "hops", "trip", "cancel",
+    "retries",
+];
+
+impl Callers {
+    /// Callers that share these clients.
+    pub fn new(clients: Vec<Client>, log: Log) -> Callers {
+        Callers { clients, log, state: Arc::default() }
+    }
+
+    /// Begins all lives, each with a pause between instances.
+    pub fn begin(&self, pause: Duration) -> JoinSet<()> {
+        self.begin_lives(&LIVES, pause)
+    }
+
+    /// Begins these lives.
+    pub fn begin_lives(&self, lives: &[&'static str], pause: Duration) -> JoinSet<()> {
+        let mut tasks = JoinSet::new();
+        for (place, life) in lives.iter().copied().enumerate() {
+            let caller = Caller {
+                client: self.clients[place % self.clients.len()].clone(),
+                log: self.log.of_writer(&format!("caller-{place}")),
+                state: Arc::clone(&self.state),
+            };
+            tasks.spawn(async move {
+                for number in 0_u64.. {
+                    if caller.state.is_stopping.load(Ordering::Relaxed) {
+                        return;
+                    }
+                    caller.live(life, &format!("{place}-{number}")).await;
+                    caller.state.finished.fetch_add(1, Ordering::Relaxed);
+                    tokio::time::sleep(pause).await;
+                }
+            });
+        }
+        tasks
+    }
+
+    /// Lets each life come to its end.
+    pub fn stop(&self) {
+        self.state.is_stopping.store(true, Ordering::Relaxed);
+    }
+
+    /// How many lives are over.
+    pub fn finished(&self) -> usize {
+        self.state.finished.load(Ordering::Relaxed)
+    }
+
+    /// How many requests had to be repeated.
+    pub fn errors(&self) -> usize {
+        self.state.errors.load(Ordering::Relaxed)
+    }
+
+    /// Answers that no fault explains.
+    ///
+    /// # Panics
+    ///
+    /// If a caller panicked.
+    pub fn problems(&self) -> Vec<String> {
+        self.state.problems.lock().expect("no caller panics here").clone()
+    }
+}
+
+/// Makes a request until its outcome is known.
+macro_rules! until_settled {
+    ($caller:ident, $fields:expr, $send:expr, $is_fine:expr) => {{
+        let (fields, send) = ($fields, $send);
+        loop {
+            $caller.log.note("send", &fields);
+            let answer = send().await;
+            if let ControlFlow::Break(answer) = $caller.settle(&fields, answer, $is_fine).await {
+                break answer;
+            }
+        }
+    }};
+}
+
+struct Caller {
+    client: Client,
+    log: Log,
+    state: Arc<State>,
+}
+
+impl Caller {
+    async fn live(&self, life: &str, place: &str) {
+        let id = format!("{life}-{place}");
+        match life {
+            "mail" => self.mail(&id).await,
+            "account" => self.account(&id).await,
+            "cancel" => self.cancel(&id).await,
+            "hops" => self.start(life, &id, number(3)).await,
+            _ => self.start(life, &id, Payload::null()).await,
+        }
+        match life {
+            "cancel" => {}
+            "trip" => self.fails(&id).await,
+            _ => self.completes(&id).await,
+        }
+    }
+
+    fn problem(&self, id: &str, what: impl Display) {
+        self.state.problems.lock().expect("no caller panics here").push(format!("{id}: {what}"));
+    }
+
+    /// Notes an answer. Breaks if it is final, with `None` if the request was refused for good, which is a problem unless
+    /// `is_fine` says otherwise.
+    async fn settle<T>(
+        &self,
+        fields: &[&str],
+        answer: Result<T, ClientError>,
+        is_fine: fn(&ClientError) -> bool,
+    ) -> ControlFlow<Option<T>> {
+        let error = match answer {
+            Ok(answer) => {
+                self.log.note("ok", fields);
+                return ControlFlow::Break(Some(answer));
+            }
+            Err(error) => error,
+        };
+        self.log.note("error", &[fields, &[&error.to_string()]].concat());
+        if is_fine(&error) {
+            self.log.note("ok", fields);
+            return ControlFlow::Break(None);
+        }
+        if !is_transient(&error) {
+            self.problem(fields[1], format_args!("{}: {error}", fields[0]));
+            return ControlFlow::Break(None);
+        }
+        self.state.errors.fetch_add(1, Ordering::Relaxed);
+        tokio::time::sleep(PAUSE).await;
+        ControlFlow::Continue(())
+    }
+
+    async fn start(&self, kind: &str, id: &str, input: Payload) {
+        // A start that was repeated finds its instance.
+        let is_there = |error: &ClientError| matches!(error, ClientError::AlreadyExists { .. });
+        let send = || self.client.start(kind, id, input.clone());
+        until_settled!(self, ["start", id, kind], send, is_there);
+    }
+
+    async fn raise(&self, id: &str, event: &str, payload: &Payload) {
+        let text = payload.to_text();
+        let send = || self.client.raise_event(id, event, payload.clone()).once(format!("{event} {text}"));
+        until_settled!(self, ["raise", id, event, &text], send, |_| false);
+    }
+
+    /// Letters, each sent until it is acknowledged.
+    async fn mail(&self, id: &str) {
+        self.start("mail", id, Payload::null()).await;
+        for letter in letters() {
+            self.raise(id, "letter", &Payload::from(letter)).await;
+        }
+    }
+
+    /// Events and updates while it continues as new; a query sees everything that was acknowledged.
+    async fn account(&self, id: &str) {
+        self.start("account", id, number(0)).await;
+        let mut additions = ADDITIONS.into_iter();
+        let mut acknowledged = 0;
+        for amount in DEPOSITS {
+            self.raise(id, "deposit", &number(amount)).await;
+            if let Some(amount) = additions.next() {
+                acknowledged += self.add(id, amount).await;
+                self.look(id, acknowledged).await;
+            }
+        }
+        self.raise(id, "deposit", &number(0)).await;
+    }
+
+    /// An update with a key, sent until its outcome is known.
+    async fn add(&self, id: &str, amount: u64) -> u64 {
+        let key = format!("addition {amount}");
+        let fields = ["update", id, &key];
+        loop {
+            self.log.note("send", &fields);
+            match self.client.update(id, "add", number(amount)).once(&key).await {
+                Ok(_) => {
+                    self.log.note("ok", &fields);
+                    return amount;
+                }
+                Err(UpdateError::Client(error)) if is_transient(&error) => {
+                    self.log.note("error", &["update", id, &error.to_string()]);
+                    self.state.errors.fetch_add(1, Ordering::Relaxed);
+                    tokio::time::sleep(PAUSE).await;
+                }
+                Err(error) => {
+                    self.problem(id, format_args!("update: {error}"));
+                    return 0;
+                }
+            }
+        }
+    }
+
+    async fn look(&self, id: &str, acknowledged: u64) {
+        let send = || self.client.query(id, "total", Payload::null());
+        let total = until_settled!(self, ["query", id], send, |_| false);
+        if let Some(total) = total.and_then(|total| total.decode::<u64>().ok())
+            && total & acknowledged != acknowledged
+        {
+            self.problem(id, format_args!("a query saw {total}, which lacks parts of {acknowledged}"));
+        }
+    }
+
+    /// Cancels at different moments of a life.
+    async fn cancel(&self, id: &str) {
+        self.start("patient", id, Payload::null()).await;
+        let wait = id.bytes().map(u64::from).sum::<u64>() % 150;
+        tokio::time::sleep(Duration::from_millis(wait)).await;
+        let send = || self.client.cancel(id, "enough");
+        // A cancel that was repeated may find that the first was enough.
+        let is_over = |error: &ClientError| matches!(error, ClientError::Ended { .. });
+        until_settled!(self, ["cancel", id], send, is_over);
+        if let Some(ending) = self.ending(id).await
+            && !matches!(ending, Ending::OrchestrationCancelled { .. })
+        {
+            self.problem(id, format_args!("it was cancelled, and ended with {ending:?}"));
+        }
+    }
+
+    async fn ending(&self, id: &str) -> Option<Ending> {
+        until_settled!(self, ["result", id], || self.client.wait(id), |_| false)
+    }
+
+    async fn completes(&self, id: &str) {
+        let Some(ending) = self.ending(id).await else { return };
+        match ending {
+            Ending::OrchestrationCompleted { output } => {
+                if let Some(expected) = expected_output(id).filter(|expected| output.as_json() != expected) {
+                    self.problem(id, format_args!("it returned {}, not {expected}", output.as_json()));
+                }
+            }
+            other => self.problem(id, format_args!("it ended with {other:?}")),
+        }
+    }
+
+    async fn fails(&self, id: &str) {
+        let ending = self.ending(id).await;
+        if !matches!(ending, None | Some(Ending::OrchestrationFailed { .. })) {
+            self.problem(id, format_args!("it ended with {ending:?}"));
+        }
+    }
+}
+
+/// A caller inside of a node, which dies with it. It repeats nothing, and stops when a file exists.
+#[derive(Debug)]
+pub struct Inside {
+    client: Client,
+    log: Log,
+    quiet: PathBuf,
+}
+
+impl Inside {
+    /// A caller with the client of its runtime.
+    pub fn new(client: Client, log: Log, quiet: PathBuf) -> Inside {
+        Inside { client, log, quiet }
+    }
+
+    /// Starts instances, one after the other.
+    pub async fn run(self) {
+        let one = number(1);
+        for number in 0_u64.. {
+            if self.quiet.exists() {
+                return;
+            }
+            let id = format!("brief-{}-{number}", self.log.writer());
+            let fields = ["start", id.as_str(), "brief"];
+            self.log.note("send", &fields);
+            let answer: Result<(), String> = match self.client.start("brief", &id, one.clone()).await {
+                Ok(run) => {
+                    self.log.note("ok", &fields);
+                    run.result().await.map(drop).map_err(|error| error.to_string())
+                }
+                Err(error) => Err(error.to_string()),
+            };
+            if let Err(error) = answer {
+                self.log.note("error", &["start", &id, &error]);
+                tokio::time::sleep(PAUSE).await;
+            }
+            tokio::time::sleep(PAUSE).await;
+        }
+    }
+}

@@ -1,0 +1,500 @@
+//! The director of a run: starts the server, the nodes and the callers, injects faults, heals, and asks for the verdict.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use perennial::Client;
+use perennial_testkit::Rng;
+use perennial_testkit::postgres::{ServerOptions, TestServer};
+
+use crate::callers::Callers;
+use crate::faults::{Deck, Fault};
+use crate::fleet::{Fleet, NodeProcess};
+use crate::log::Log;
+use crate::node::{FAILED, NodeOptions};
+use crate::proxy::{Cut, Proxy};
+use crate::snapshot;
+use crate::verdict;
+
+/// How long everything may take to finish after the faults have stopped.
+const HEALING_PATIENCE: Duration = Duration::from_secs(90);
+/// How long a node may take to stop: its grace period, and what the store may take.
+const STOPPING_PATIENCE: Duration = Duration::from_secs(20);
+/// How often the director looks after the nodes.
+const TICK: Duration = Duration::from_millis(20);
+/// How often in a row nothing may be unfinished before a run is over.
+const QUIET_TICKS: usize = 25;
+
+/// What a run does.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// The node program.
+    pub program: PathBuf,
+    /// The seed of all randomness of the director. Processes and networks have their own.
+    pub seed: u64,
+    /// How many faults are injected at least.
+    pub faults: usize,
+    /// How long faults are injected at least.
+    pub time: Duration,
+    /// How many nodes there are, at least and at most.
+    pub nodes: (usize, usize),
+    /// The lease of nodes.
+    pub lease: Duration,
+    /// The pause between faults, at least and at most, in milliseconds.
+    pub pause_ms: (u64, u64),
+    /// Whether progress is printed.
+    pub is_verbose: bool,
+}
+
+/// What happened.
+#[derive(Clone, Debug, Default)]
+pub struct Outcome {
+    /// How often each kind of fault was injected.
+    pub faults: BTreeMap<Fault, usize>,
+    /// How many connections were cut at a commit.
+    pub cuts: usize,
+    /// How many instances ended in each way.
+    pub endings: BTreeMap<&'static str, usize>,
+    /// How many requests callers had to repeat.
+    pub repeated_requests: usize,
+    /// How many runs of activities were not the first of their attempt.
+    pub repeated_runs: usize,
+    /// How many nodes could not start, because the server was away.
+    pub not_started: usize,
+    /// How long it took until everything had finished after the faults.
+    pub healing: Duration,
+    /// Everything that is wrong.
+    pub problems: Vec<String>,
+    /// Where the logs are, if something is wrong.
+    pub logs: Option<PathBuf>,
+}
+
+/// A server with nodes: the ground of a run and of tests.
+#[derive(Debug)]
+pub struct Stage {
+    /// The server.
+    pub server: TestServer,
+    /// The proxy in front of it.
+    pub proxy: Proxy,
+    /// The nodes.
+    pub fleet: Fleet,
+    /// The callers' log.
+    pub callers: Log,
+    /// The log of effects.
+    pub effects: Log,
+    directory: tempfile::TempDir,
+}
+
+/// The schema of the store.
+pub const SCHEMA: &str = "perennial";
+
+impl Stage {
+    /// Starts a server and a proxy. Nodes are added to the fleet.
+    ///
+    /// # Panics
+    ///
+    /// If the machine does not allow it.
+    pub async fn new(program: &Path, lease: Duration) -> Stage {
+        let server = tokio::task::spawn_blocking(|| TestServer::start(&ServerOptions::default().unsynced()));
+        let server = server.await.expect("the server starts");
+        let proxy = Proxy::start(server.port()).await.expect("a port is free");
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let path = directory.path();
+        let template = NodeOptions {
+            url: via(server.url(), &proxy),
+            name: String::new(),
+            lease_ms: u64::try_from(lease.as_millis()).expect("a short time"),
+            directory: path.to_owned(),
+            release: 1,
+            worker: false,
+            special: false,
+            tag: Vec::new(),
+            calls: false,
+            grace_ms: 2_000,
+        };
+        let callers = Log::open(&template.callers_log(), "director").expect("the log can be opened");
+        let effects = Log::open(&template.effects_log(), "director").expect("the log can be opened");
+        let fleet = Fleet::new(program.to_owned(), template);
+        Stage { server, proxy, fleet, callers, effects, directory }
+    }
+
+    /// Adds nodes, and waits until all of them work.
+    ///
+    /// # Panics
+    ///
+    /// If one does not.
+    pub async fn add_nodes(&mut self, count: usize) -> Vec<u64> {
+        let numbers: Vec<u64> = (0..count).map(|_| self.fleet.add()).collect();
+        for number in &numbers {
+            self.ready(*number).await;
+        }
+        numbers
+    }
+
+    /// Waits until a node works.
+    ///
+    /// # Panics
+    ///
+    /// If it ends before.
+    pub async fn ready(&mut self, number: u64) {
+        assert!(
+            self.fleet.node(number).ready().await,
+            "node {number} does not start: {}",
+            self.journal(number)
+        );
+    }
+
+    /// What a node has reported.
+    pub fn journal(&self, number: u64) -> String {
+        std::fs::read_to_string(self.directory.path().join(format!("node-{number}.log"))).unwrap_or_default()
+    }
+
+    /// A client that is connected directly.
+    ///
+    /// # Panics
+    ///
+    /// If the store cannot be opened.
+    pub fn client(&self) -> Client {
+        Client::open(self.server.url()).expect("the store is there")
+    }
+
+    /// A connection to the database.
+    ///
+    /// # Panics
+    ///
+    /// If the server does not answer.
+    pub async fn database(&self) -> tokio_postgres::Client {
+        snapshot::connect(self.server.url()).await.expect("the server answers")
+    }
+
+    /// Who owns the shards now.
+    ///
+    /// # Panics
+    ///
+    /// If the server does not answer.
+    pub async fn owners(&self) -> snapshot::Owners {
+        snapshot::owners(&self.database().await, SCHEMA).await.expect("the server answers")
+    }
+
+    /// Stops a node gracefully and waits for its end.
+    ///
+    /// # Panics
+    ///
+    /// If it does not end as it should.
+    pub async fn stop(&mut self, number: u64) {
+        let mut node = self.fleet.remove(number).expect("a node of the fleet");
+        node.terminate();
+        let ended = node.end_within(STOPPING_PATIENCE).await;
+        assert!(
+            ended.is_some_and(|ended| ended.success()),
+            "node {number}: {ended:?}: {}",
+            self.journal(number)
+        );
+    }
+
+    /// Everything that is wrong with the database, given the logs.
+    pub async fn problems(&self) -> (Vec<String>, BTreeMap<&'static str, usize>) {
+        let snapshot = match snapshot::read(&mut self.database().await, SCHEMA).await {
+            Ok(snapshot) => snapshot,
+            Err(problem) => {
+                return (vec![format!("the database cannot be read: {problem}")], BTreeMap::new());
+            }
+        };
+        let endings = verdict::endings(&snapshot);
+        (verdict::problems(snapshot, &self.callers.entries(), &self.effects.entries()), endings)
+    }
+
+    /// Keeps the logs beyond the end of the run, and returns where they are.
+    pub fn keep(self) -> PathBuf {
+        let Stage { directory, server, .. } = self;
+        // The server's own log tells what it saw.
+        let _ = std::fs::copy(server.log(), directory.path().join("server.log"));
+        directory.keep()
+    }
+}
+
+/// The URL of a server, through a proxy.
+fn via(url: &str, proxy: &Proxy) -> String {
+    let (rest, path) = url.rsplit_once('/').expect("a URL with a database");
+    let (rest, _) = rest.rsplit_once(':').expect("a URL with a port");
+    format!("{rest}:{}/{path}", proxy.port())
+}
+
+/// One run.
+struct Director {
+    plan: Plan,
+    stage: Stage,
+    rng: Rng,
+    deck: Deck,
+    begun: Instant,
+    resumes: Vec<(Instant, u64)>,
+    heals: Vec<(Instant, Fault)>,
+    leaving: Vec<(u64, NodeProcess, Instant)>,
+    server_faults: usize,
+    outcome: Outcome,
+}
+
+/// Runs a plan.
+pub async fn run(plan: Plan) -> Outcome {
+    let mut rng = Rng::new(plan.seed);
+    let deck = Deck::new(rng.fork());
+    let mut stage = Stage::new(&plan.program, plan.lease).await;
+    let first = NodeOptions { calls: true, ..stage.fleet.template().clone() };
+    let first: Vec<u64> = (0..plan.nodes.0).map(|_| stage.fleet.add_with(first.clone())).collect();
+    for number in first {
+        stage.ready(number).await;
+    }
+    let proxied = Client::open(&stage.fleet.template().url).expect("the store is there");
+    let callers = Callers::new(vec![proxied, stage.client()], stage.callers.clone());
+    let lives = callers.begin(Duration::from_millis(20));
+    let mut director = Director {
+        stage,
+        rng,
+        deck,
+        begun: Instant::now(),
+        resumes: Vec::new(),
+        heals: Vec::new(),
+        leaving: Vec::new(),
+        server_faults: 0,
+        outcome: Outcome::default(),
+        plan,
+    };
+    director.inject().await;
+    director.heal(&callers, lives).await;
+    director.judge(&callers).await
+}
+
+impl Director {
+    fn say(&self, what: impl std::fmt::Display) {
+        if self.plan.is_verbose {
+            eprintln!("{:8.2} s  {what}", self.begun.elapsed().as_secs_f64());
+        }
+    }
+
+    fn problem(&mut self, what: impl Into<String>) {
+        let what = what.into();
+        self.say(format_args!("PROBLEM {what}"));
+        self.outcome.problems.push(what);
+    }
+
+    async fn inject(&mut self) {
+        while self.deck.total() < self.plan.faults || self.begun.elapsed() < self.plan.time {
+            let pause = self.rng.between(self.plan.pause_ms.0, self.plan.pause_ms.1);
+            let next = Instant::now() + Duration::from_millis(pause);
+            while Instant::now() < next {
+                self.tend().await;
+                tokio::time::sleep(TICK).await;
+            }
+            let fault = self.deck.draw();
+            if let Some(detail) = self.apply(fault).await {
+                self.deck.count(fault);
+                self.say(format_args!("{:4} {fault}: {detail}", self.deck.total()));
+            }
+        }
+    }
+
+    /// A node that works, at random; none if it is the last.
+    fn victim(&mut self) -> Option<u64> {
+        let at_work = self.stage.fleet.at_work();
+        (at_work.len() > 1).then(|| *self.rng.pick(&at_work))
+    }
+
+    /// A time around the lease.
+    fn around_lease(&mut self, low_percent: u64, high_percent: u64) -> Duration {
+        self.plan.lease * u32::try_from(self.rng.between(low_percent, high_percent)).unwrap_or(100) / 100
+    }
+
+    async fn apply(&mut self, fault: Fault) -> Option<String> {
+        match fault {
+            Fault::KillNode => {
+                let victim = self.victim()?;
+                self.stage.fleet.remove(victim)?.kill().await;
+                Some(format!("node {victim}"))
+            }
+            Fault::PauseNode => {
+                let (victim, time) = (self.victim()?, self.around_lease(120, 250));
+                self.stage.fleet.node(victim).pause();
+                self.resumes.push((Instant::now() + time, victim));
+                Some(format!("node {victim} for {time:?}"))
+            }
+            Fault::AddNode => {
+                let room = self.stage.fleet.numbers().len() < self.plan.nodes.1;
+                room.then(|| format!("node {}", self.add()))
+            }
+            Fault::StopNode => {
+                let victim = self.victim()?;
+                let node = self.stage.fleet.remove(victim)?;
+                node.terminate();
+                self.leaving.push((victim, node, Instant::now()));
+                Some(format!("node {victim}"))
+            }
+            Fault::ServerImmediate | Fault::ServerKill | Fault::ServerRestart => {
+                self.server_faults += 1;
+                let away = Duration::from_millis(self.rng.between(0, 600));
+                let server = &self.stage.server;
+                tokio::task::block_in_place(|| {
+                    match fault {
+                        Fault::ServerImmediate => server.kill(),
+                        Fault::ServerKill => server.kill_first_process(),
+                        _ => server.stop(),
+                    }
+                    std::thread::sleep(away);
+                    server.start_again();
+                });
+                Some(format!("for {away:?}"))
+            }
+            Fault::Backends => {
+                let sql = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity \
+                     WHERE pid <> pg_backend_pid() AND backend_type = 'client backend'";
+                let row = self.stage.database().await.query_one(sql, &[]).await.ok()?;
+                Some(format!("{} of them", row.get::<_, i64>(0)))
+            }
+            Fault::Refuse => {
+                self.server_faults += 1;
+                let time = self.around_lease(20, 180);
+                self.stage.proxy.refuse(true);
+                self.heals.push((Instant::now() + time, fault));
+                Some(format!("for {time:?}"))
+            }
+            Fault::CutBefore | Fault::CutAfter => {
+                let connections = usize::try_from(self.rng.between(1, 4)).unwrap_or(1);
+                self.stage
+                    .proxy
+                    .cut(if fault == Fault::CutBefore { Cut::Before } else { Cut::After }, connections);
+                Some(format!("{connections} of them"))
+            }
+            Fault::Delay => {
+                let delay = Duration::from_millis(self.rng.between(20, 200));
+                let time = self.around_lease(30, 150);
+                self.stage.proxy.delay(delay);
+                self.heals.push((Instant::now() + time, fault));
+                Some(format!("by {delay:?} for {time:?}"))
+            }
+        }
+    }
+
+    fn add(&mut self) -> u64 {
+        let options = NodeOptions { calls: true, ..self.stage.fleet.template().clone() };
+        self.stage.fleet.add_with(options)
+    }
+
+    /// Ends faults that are over, and replaces nodes that are gone, as a supervisor does.
+    async fn tend(&mut self) {
+        let now = Instant::now();
+        for (_, number) in self.resumes.extract_if(.., |(at, _)| *at <= now).collect::<Vec<_>>() {
+            self.stage.fleet.node(number).resume();
+        }
+        for (_, fault) in self.heals.extract_if(.., |(at, _)| *at <= now).collect::<Vec<_>>() {
+            match fault {
+                Fault::Refuse => self.stage.proxy.refuse(false),
+                _ => self.stage.proxy.delay(Duration::ZERO),
+            }
+        }
+        self.tend_leaving();
+        for (number, status, had_worked) in self.stage.fleet.take_ended() {
+            self.resumes.retain(|(_, other)| *other != number);
+            if had_worked {
+                let code = status.code();
+                let why = if code == Some(i32::from(FAILED)) { "its runtime stopped" } else { "it ended" };
+                self.problem(format!("node {number}: {why} by itself ({status})"));
+            } else {
+                self.outcome.not_started += 1;
+            }
+        }
+        while self.stage.fleet.numbers().len() < self.plan.nodes.0 {
+            self.add();
+        }
+    }
+
+    fn tend_leaving(&mut self) {
+        let mut problems = Vec::new();
+        let (is_strict, patience) = (self.server_faults == 0, STOPPING_PATIENCE);
+        self.leaving.retain_mut(|(number, node, since)| match node.ended() {
+            Some(status) => {
+                // While the server is away, not everything can be written.
+                if !status.success() && is_strict {
+                    problems.push(format!("node {number} did not stop gracefully: {status}"));
+                }
+                false
+            }
+            None if since.elapsed() > patience => {
+                problems.push(format!("node {number} does not stop"));
+                false
+            }
+            None => true,
+        });
+        problems.into_iter().for_each(|problem| self.problem(problem));
+    }
+
+    /// Ends all faults, and waits until everything has finished.
+    async fn heal(&mut self, callers: &Callers, mut lives: tokio::task::JoinSet<()>) {
+        self.say("healing");
+        let begun = Instant::now();
+        self.stage.proxy.heal();
+        self.heals.clear();
+        for (_, number) in std::mem::take(&mut self.resumes) {
+            self.stage.fleet.node(number).resume();
+        }
+        callers.stop();
+        std::fs::write(self.stage.fleet.template().quiet_file(), "").expect("a file can be written");
+        let finished = async {
+            while let Some(life) = lives.join_next().await {
+                life.expect("a caller does not panic");
+            }
+            // A caller inside of a node may have been about to start its last instance.
+            let mut quiet = 0;
+            while quiet < QUIET_TICKS {
+                let open = snapshot::unfinished(&self.stage.database().await, SCHEMA).await;
+                quiet = if open.as_ref().is_ok_and(Vec::is_empty) { quiet + 1 } else { 0 };
+                tokio::time::sleep(TICK).await;
+            }
+        };
+        let deadline = tokio::time::sleep(HEALING_PATIENCE);
+        let is_over = tokio::select! {
+            () = finished => true,
+            () = deadline => false,
+        };
+        self.outcome.healing = begun.elapsed();
+        if !is_over {
+            let open = snapshot::unfinished(&self.stage.database().await, SCHEMA).await.unwrap_or_default();
+            let first: Vec<_> = open.iter().take(10).collect();
+            self.problem(format!("I17: {} instances never finish: {first:?}", open.len()));
+        }
+        self.tend().await;
+    }
+
+    async fn judge(mut self, callers: &Callers) -> Outcome {
+        self.server_faults = 0;
+        for number in self.stage.fleet.numbers() {
+            let mut node = self.stage.fleet.remove(number).expect("a node of the fleet");
+            if !node.ready().await {
+                self.problem(format!("node {number} did not start after the faults"));
+                continue;
+            }
+            node.terminate();
+            self.leaving.push((number, node, Instant::now()));
+        }
+        while !self.leaving.is_empty() {
+            self.tend_leaving();
+            tokio::time::sleep(TICK).await;
+        }
+        let (problems, endings) = self.stage.problems().await;
+        self.outcome.problems.extend(callers.problems());
+        self.outcome.problems.extend(problems);
+        let missing = self.deck.missing();
+        if !missing.is_empty() {
+            self.outcome.problems.push(format!("faults that never happened: {missing:?}"));
+        }
+        self.outcome.endings = endings;
+        self.outcome.faults = self.deck.counts().clone();
+        self.outcome.cuts = self.stage.proxy.cuts();
+        self.outcome.repeated_requests = callers.errors();
+        let effects = self.stage.effects.entries();
+        self.outcome.repeated_runs = crate::log::client_log(&[], &effects).repeated_runs();
+        if !self.outcome.problems.is_empty() {
+            self.outcome.logs = Some(self.stage.keep());
+        }
+        self.outcome
+    }
+}

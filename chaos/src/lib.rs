@@ -1,0 +1,25 @@
+//! Nodes as real processes, under a mixed load and under faults.
+//!
+//! A *node* process ([`node`]) runs the orchestrations of the load ([`kinds`]) over a store. The *director* ([`director`])
+//! starts a server and several nodes, lets *callers* ([`callers`]) start, signal, update and cancel instances, and injects
+//! *faults* ([`faults`]) at random moments: nodes are killed, paused past their leases, added and stopped, the server
+//! crashes, connections are cut. In the end it heals everything, waits until all work has finished, and a *verdict*
+//! ([`verdict`]) compares the database with the log that the callers kept ([`log`]). The verdict reads tables and
+//! histories with SQL of its own, so that a bug in the store or the engine does not hide itself.
+//!
+//! `cargo xtask chaos` runs it for as long as wanted; the tests of this crate run slices of it with fixed seeds.
+
+pub mod callers;
+pub mod director;
+pub mod faults;
+pub mod fleet;
+pub mod journal;
+pub mod kinds;
+pub mod log;
+pub mod node;
+pub mod proxy;
+pub mod snapshot;
+pub mod takeover;
+pub mod verdict;
+
+pub use director::{Outcome, Plan};

@@ -1,0 +1,210 @@
+//! A node process: a runtime over the store with the load's code, and a caller inside of it.
+//!
+//! It says `ready` on standard output once it works, stops gracefully at SIGTERM, and ends with code 3 if the runtime
+//! stopped by itself: a supervisor would start it again, but a fault that nodes are meant to survive must not lead there.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::Parser;
+use perennial::prelude::*;
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::callers::Inside;
+use crate::journal::Journal;
+use crate::kinds;
+use crate::log::Log;
+
+/// The exit code of a node that could not start.
+pub const NOT_STARTED: u8 = 2;
+/// The exit code of a node whose runtime stopped by itself.
+pub const FAILED: u8 = 3;
+/// The exit code of a node that could not write everything when it was told to stop.
+pub const NOT_STOPPED: u8 = 4;
+
+/// How a node is started.
+#[derive(Clone, Debug, Parser)]
+#[command(name = "perennial-chaos-node", about = "A node of the chaos test.")]
+pub struct NodeOptions {
+    /// The store.
+    #[arg(long)]
+    pub url: String,
+    /// The name of the node.
+    #[arg(long)]
+    pub name: String,
+    /// The lease of its sessions.
+    #[arg(long, default_value_t = 1_000)]
+    pub lease_ms: u64,
+    /// The directory of the logs.
+    #[arg(long)]
+    pub directory: PathBuf,
+    /// Which release of the program it is: 1 or 2.
+    #[arg(long, default_value_t = 1)]
+    pub release: u32,
+    /// Runs activities only, and owns no shards.
+    #[arg(long)]
+    pub worker: bool,
+    /// Has the activity `special`, which other nodes do not have.
+    #[arg(long)]
+    pub special: bool,
+    /// Its tags.
+    #[arg(long)]
+    pub tag: Vec<String>,
+    /// Starts instances itself, through the runtime's own client.
+    #[arg(long)]
+    pub calls: bool,
+    /// The grace period of a graceful stop.
+    #[arg(long, default_value_t = 2_000)]
+    pub grace_ms: u64,
+}
+
+impl NodeOptions {
+    /// The arguments that give these options.
+    pub fn arguments(&self) -> Vec<String> {
+        let NodeOptions { url, name, lease_ms, directory, release, worker, special, tag, calls, grace_ms } =
+            self;
+        let mut arguments = vec![
+            format!("--url={url}"),
+            format!("--name={name}"),
+            format!("--lease-ms={lease_ms}"),
+            format!("--directory={}", directory.display()),
+            format!("--release={release}"),
+            format!("--grace-ms={grace_ms}"),
+        ];
+        let flags = [(*worker, "--worker"), (*special, "--special"), (*calls, "--calls")];
+        arguments.extend(flags.into_iter().filter(|(is_set, _)| *is_set).map(|(_, flag)| flag.to_owned()));
+        arguments.extend(tag.iter().map(|tag| format!("--tag={tag}")));
+        arguments
+    }
+
+    /// The file with the callers' log.
+    pub fn callers_log(&self) -> PathBuf {
+        self.directory.join("callers")
+    }
+
+    /// The file that tells callers inside of nodes to stop.
+    pub fn quiet_file(&self) -> PathBuf {
+        self.directory.join("quiet")
+    }
+
+    /// The file with the log of effects.
+    pub fn effects_log(&self) -> PathBuf {
+        self.directory.join("effects")
+    }
+}
+
+/// Is a node until it is told to stop.
+pub async fn run(options: NodeOptions) -> ExitCode {
+    Journal::install(tracing::Level::INFO);
+    let runtime = match build(&options).start().await {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            eprintln!("not started: {error}");
+            return ExitCode::from(NOT_STARTED);
+        }
+    };
+    let mut stop = signal(SignalKind::terminate()).expect("tokio's signals are enabled");
+    println!("ready");
+    let inside = options.calls.then(|| {
+        let log = Log::open(&options.callers_log(), &options.name).expect("the log can be opened");
+        tokio::spawn(Inside::new(runtime.client(), log, options.quiet_file()).run())
+    });
+    tokio::select! {
+        _ = stop.recv() => {}
+        error = runtime.failed() => {
+            eprintln!("failed: {error}");
+            return ExitCode::from(FAILED);
+        }
+    }
+    let stopped = runtime.shutdown_within(Duration::from_millis(options.grace_ms)).await;
+    if let Some(inside) = inside {
+        inside.abort();
+    }
+    match stopped {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("not stopped: {error}");
+            ExitCode::from(NOT_STOPPED)
+        }
+    }
+}
+
+fn build(options: &NodeOptions) -> perennial::RuntimeBuilder {
+    let mut settings = RuntimeOptions {
+        node: options.name.clone(),
+        lease: Duration::from_millis(options.lease_ms),
+        turn_threads: 2,
+        tags: options.tag.clone(),
+        owns_shards: !options.worker,
+        activity_cancel_grace: Duration::from_millis(500),
+        ..RuntimeOptions::default()
+    };
+    // Nobody is to blame for the kills: whatever is interrupted again and again is tried alone, and soon.
+    settings.shard.healthy = Duration::from_millis(200);
+    settings.shard.quarantine_after = 1_000;
+    settings.shard.max_interruptions = 1_000_000;
+    let runtime = kinds::register(Runtime::open(options.url.as_str()).options(settings), options.release);
+    activities(runtime, options)
+}
+
+fn activities(runtime: perennial::RuntimeBuilder, options: &NodeOptions) -> perennial::RuntimeBuilder {
+    let effects = Log::open(&options.effects_log(), &options.name).expect("the log can be opened");
+    let log = || effects.clone();
+    let (one, two, booked, unbooked, tried, napped, special, place) =
+        (log(), log(), log(), log(), log(), log(), log(), log());
+    let name = options.name.clone();
+    let mut runtime = runtime
+        .activity("add_one", move |ctx: ActivityContext, value: u64| {
+            one.note_run(&ctx);
+            async move {
+                tokio::time::sleep(Duration::from_millis(1 + value % 10)).await;
+                Ok::<u64, String>(value + 1)
+            }
+        })
+        .activity("book", move |ctx: ActivityContext, what: String| {
+            booked.note_run(&ctx);
+            async move { if what == "moon" { Err("no rooms".to_owned()) } else { Ok(what) } }
+        })
+        .activity("unbook", move |ctx: ActivityContext, what: String| {
+            unbooked.note_run(&ctx);
+            async move { Ok::<String, String>(what) }
+        })
+        .activity("flaky", move |ctx: ActivityContext, value: u64| {
+            tried.note_run(&ctx);
+            async move { if ctx.attempt() < 3 { Err("not yet".to_owned()) } else { Ok(value) } }
+        })
+        .activity("nap", move |ctx: ActivityContext, ms: u64| {
+            napped.note_run(&ctx);
+            let log = napped.clone();
+            async move {
+                tokio::select! {
+                    () = tokio::time::sleep(Duration::from_millis(ms)) => Ok(ms),
+                    () = ctx.cancelled() => {
+                        log.note("cancelled", &[ctx.instance()]);
+                        Err("cancelled".to_owned())
+                    }
+                }
+            }
+        })
+        .activity("where_am_i", move |ctx: ActivityContext, (): ()| {
+            place.note_run(&ctx);
+            let name = name.clone();
+            async move { Ok::<String, String>(name) }
+        });
+    if options.release >= 2 {
+        runtime = runtime.activity("add_two", move |ctx: ActivityContext, value: u64| {
+            two.note_run(&ctx);
+            async move { Ok::<u64, String>(value + 2) }
+        });
+    }
+    if options.special {
+        let name = options.name.clone();
+        runtime = runtime.activity("special", move |ctx: ActivityContext, (): ()| {
+            special.note_run(&ctx);
+            let name = name.clone();
+            async move { Ok::<String, String>(name) }
+        });
+    }
+    runtime
+}

@@ -1,0 +1,38 @@
+//! Runs under faults.
+
+use std::time::Duration;
+
+use perennial_chaos::director::{Plan, run};
+use perennial_chaos::takeover;
+
+use crate::support::{LEASE, program};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn n9_fifty_faults_lose_nothing_and_double_nothing() {
+    let outcome = run(Plan {
+        program: program().to_owned(),
+        seed: 13,
+        faults: 50,
+        time: Duration::ZERO,
+        nodes: (3, 5),
+        lease: LEASE,
+        pause_ms: (100, 500),
+        is_verbose: true,
+    })
+    .await;
+    println!("{outcome:#?}");
+    assert_eq!(outcome.problems, Vec::<String>::new());
+    assert!(outcome.cuts > 0, "no connection was cut at a commit");
+    assert!(outcome.repeated_runs > 0, "no fault interrupted an activity");
+    assert!(outcome.endings["completed"] > 50, "too little was done");
+}
+
+/// The rule says lease and a second; this leaves room for a busy machine. `cargo xtask chaos --takeover` gives figures.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn n11_instances_of_a_killed_node_answer_again_soon_after_its_lease() {
+    let measured = takeover::measure(program(), LEASE, 3).await;
+    println!("{}", takeover::summary(LEASE, &measured));
+    assert_eq!(measured.len(), 3);
+    let slowest = measured.iter().map(|(_, last)| *last).max().unwrap();
+    assert!(slowest < LEASE + Duration::from_secs(5), "{slowest:?}");
+}

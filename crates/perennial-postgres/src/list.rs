@@ -1,0 +1,376 @@
+//! Pages of instances, by what people look for.
+//!
+//! Every source gives its rows by key, so that a page can go on after any row, in both directions. Rows come in chunks, so
+//! that no snapshot is held for long; most conditions are looked at by the server, the others here.
+
+use std::sync::LazyLock;
+
+use perennial_core::store::{Count, Criteria, InstanceRow, KeyRange, Page, PageKey, Status, StoreError};
+use tokio_postgres::types::{ToSql, Type};
+use uuid::Uuid;
+
+use crate::connection::Argument;
+use crate::new_rows::ORDER_KEY_BYTES;
+use crate::row::{bound, column, instance_columns, read_number, shown, status_code, storable, uuid};
+use crate::store::Inner;
+
+/// How many rows are asked for at once.
+const CHUNK: usize = 500;
+/// A source of which all rows have to be sorted is used if it has no more than this. Others are not counted further.
+const FEW: u64 = 10_000;
+/// A source with no more rows than this is taken without looking for a smaller one.
+const VERY_FEW: u64 = 100;
+
+/// Conditions that the server looks at, in every source; `$1` is the key after which to go on, `$2` how many rows.
+const CONDITIONS: &str = "($3::smallint[] IS NULL OR i.status = ANY ($3)) AND ($4::text IS NULL OR i.name = $4) \
+     AND ($5::text IS NULL OR i.version = $5) AND ($6::text IS NULL OR starts_with(i.id, $6)) \
+     AND ($7::boolean IS NULL OR (i.blocked IS NOT NULL) = $7) AND ($8::text IS NULL OR i.parent_key = $8) \
+     AND ($9::bigint IS NULL OR i.created_ms >= $9) AND ($10::bigint IS NULL OR i.created_ms < $10) \
+     AND ($11::bigint IS NULL OR i.ended_ms < $11)";
+
+/// Where rows come from.
+#[derive(Clone, Debug, PartialEq)]
+enum Source {
+    All,
+    Blocked,
+    Status(Status),
+    Name(String),
+    Parent(String),
+    /// An attribute's name and the order key of its value.
+    Attribute(String, Vec<u8>),
+    /// An attribute's name and the order keys that its value may have.
+    AttributeRange(String, KeyRange),
+    /// Ids from the first on, up to before the second.
+    Ids(String, Option<String>),
+    /// What ended before a time.
+    EndedBefore(u64),
+}
+
+/// What each kind of source is searched by, for what; its parameters count from `$12` in a page, from `$2` in a count. The
+/// last tells whether rows come in another order and have to be sorted, all of them.
+const PLACES: [(&str, &str, bool); 10] = [
+    ("@.instances AS i", "true", false),
+    ("@.instances AS i", "i.blocked IS NOT NULL", true),
+    ("@.instances AS i", "i.status = $12::smallint AND i.status <> 2", false),
+    ("@.instances AS i", "i.name = $12::text", false),
+    ("@.instances AS i", "i.parent_key = $12::text AND i.parent_key IS NOT NULL", false),
+    (
+        "@.attributes AS a JOIN @.instances AS i ON i.key = a.key",
+        "a.name = $12::text AND a.order_key = $13::bytea",
+        false,
+    ),
+    (
+        "@.attributes AS a JOIN @.instances AS i ON i.key = a.key",
+        "a.name = $12::text AND a.order_key >= $13::bytea AND a.order_key <= $14::bytea",
+        true,
+    ),
+    ("@.instances AS i", "i.id >= $12::text AND i.id < $13::text", true),
+    ("@.instances AS i", "i.id >= $12::text", true),
+    (
+        "@.instances AS i",
+        "i.status = ANY ('{0,1,2,3,4,5}') AND i.ended_ms < $12::bigint AND i.ended_ms IS NOT NULL",
+        true,
+    ),
+];
+
+/// The statements of each kind of source: oldest first, newest first, how many match, and how many rows it has.
+static STATEMENTS: LazyLock<Vec<[String; 4]>> = LazyLock::new(|| {
+    let statements = |(tables, condition, is_sorted): &(&str, &str, bool)| {
+        let key = if tables.starts_with("@.attributes") && !is_sorted { "a.key" } else { "i.key" };
+        let own = condition.replace("$12", "$2").replace("$13", "$3").replace("$14", "$4");
+        let own_tables = *tables;
+        // What has to be sorted is found first: the server might think that rows are found sooner in the order of keys.
+        let (tables, condition) = match is_sorted {
+            true => (format!("(SELECT i.* FROM {tables} WHERE {condition} OFFSET 0) AS i"), "true"),
+            false => ((*tables).to_owned(), *condition),
+        };
+        let columns: Vec<String> =
+            instance_columns!().split(", ").map(|column| format!("i.{column}")).collect();
+        let columns = columns.join(", ");
+        let page = |after: &str, order: &str| {
+            format!(
+                "SELECT {columns} FROM {tables} WHERE {condition} AND {key} {after} $1 AND {CONDITIONS} \
+                 ORDER BY {key}{order} LIMIT $2"
+            )
+        };
+        let count = format!(
+            "SELECT count(*) FROM (SELECT 1 FROM {tables} WHERE {condition} AND {key} > $1 AND {CONDITIONS} LIMIT $2) AS c"
+        );
+        let size = format!("SELECT count(*) FROM (SELECT 1 FROM {own_tables} WHERE {own} LIMIT $1) AS c");
+        [page(">", ""), page("<", " DESC"), count, size]
+    };
+    PLACES.iter().map(statements).collect()
+});
+
+impl Source {
+    fn kind(&self) -> usize {
+        match self {
+            Source::All => 0,
+            Source::Blocked => 1,
+            Source::Status(_) => 2,
+            Source::Name(_) => 3,
+            Source::Parent(_) => 4,
+            Source::Attribute(..) => 5,
+            Source::AttributeRange(..) => 6,
+            Source::Ids(_, Some(_)) => 7,
+            Source::Ids(_, None) => 8,
+            Source::EndedBefore(_) => 9,
+        }
+    }
+
+    fn needs_sorting(&self) -> bool {
+        PLACES[self.kind()].2
+    }
+
+    /// What its own parameters are.
+    fn values(&self) -> Vec<(Box<dyn ToSql + Sync + Send>, Type)> {
+        match self {
+            Source::All | Source::Blocked => vec![],
+            Source::Status(status) => vec![(Box::new(status_code(*status)), Type::INT2)],
+            Source::Name(text) | Source::Parent(text) | Source::Ids(text, None) => {
+                vec![(Box::new(text.clone()), Type::TEXT)]
+            }
+            Source::Attribute(name, key) => {
+                vec![(Box::new(name.clone()), Type::TEXT), (Box::new(indexed(key)), Type::BYTEA)]
+            }
+            Source::AttributeRange(name, KeyRange { from, before }) => vec![
+                (Box::new(name.clone()), Type::TEXT),
+                (Box::new(indexed(from)), Type::BYTEA),
+                (Box::new(indexed(before)), Type::BYTEA),
+            ],
+            Source::Ids(from, Some(before)) => {
+                vec![(Box::new(from.clone()), Type::TEXT), (Box::new(before.clone()), Type::TEXT)]
+            }
+            Source::EndedBefore(at_ms) => vec![(Box::new(bound(*at_ms)), Type::INT8)],
+        }
+    }
+
+    /// How many rows it has; one more than `at_most` stands for any larger number.
+    async fn size(&self, inner: &Inner, at_most: u64) -> Result<u64, StoreError> {
+        let (limit, own) = (bound(at_most.saturating_add(1)), self.values());
+        let mut arguments: Vec<Argument<'_>> = vec![(&limit, Type::INT8)];
+        arguments.extend(own.iter().map(|(value, type_)| (&**value as &(dyn ToSql + Sync), type_.clone())));
+        let rows = inner.look(&STATEMENTS[self.kind()][3], &arguments).await?;
+        read_number(inner.one(&rows)?, 0)
+    }
+}
+
+/// What of an order key is indexed.
+fn indexed(key: &[u8]) -> Vec<u8> {
+    key[..key.len().min(ORDER_KEY_BYTES)].to_vec()
+}
+
+pub(crate) async fn list(
+    inner: &Inner,
+    filter: &Criteria,
+    after: Option<PageKey>,
+    limit: usize,
+) -> Result<Page, StoreError> {
+    if names_nothing(filter) {
+        return Ok(Page::default());
+    }
+    let limit = limit.max(1);
+    let wanted = limit.saturating_add(1);
+    let mut rows = Vec::new();
+    for source in sources(inner, filter).await? {
+        rows.extend(gather(inner, &source, filter, after, wanted).await?);
+    }
+    let mut rows = in_order(rows, filter.newest_first);
+    let next = if rows.len() > limit { rows.get(limit - 1).map(|row| row.key) } else { None };
+    rows.truncate(limit);
+    Ok(Page { rows, next })
+}
+
+/// How many rows match, exact up to a bound.
+pub(crate) async fn count(inner: &Inner, filter: &Criteria, at_most: u64) -> Result<Count, StoreError> {
+    if names_nothing(filter) {
+        return Ok(Count::default());
+    }
+    let is_servers = filter.attributes.is_empty() && filter.conditions.is_empty() && filter.paused.is_none();
+    let mut counted: u64 = 0;
+    for source in sources(inner, filter).await? {
+        if is_servers {
+            let left = at_most.saturating_sub(counted).saturating_add(1);
+            let rows = ask(inner, &source, filter, 2, Uuid::nil(), bound(left)).await?;
+            counted += read_number(inner.one(&rows)?, 0)?;
+        } else {
+            let wanted =
+                usize::try_from(at_most.saturating_sub(counted).saturating_add(1)).unwrap_or(usize::MAX);
+            counted += gather(inner, &source, filter, None, wanted).await?.len() as u64;
+        }
+        if counted > at_most {
+            break;
+        }
+    }
+    Ok(Count::bounded(counted, at_most))
+}
+
+/// Whether it names something that cannot be stored.
+fn names_nothing(filter: &Criteria) -> bool {
+    let texts = [&filter.name, &filter.version, &filter.id_prefix];
+    texts.into_iter().flatten().any(|text| storable(text).is_err())
+        || filter.attribute_ranges().keys().any(|name| storable(name).is_err())
+}
+
+/// The rows of all sources, each once. One source is read after the other, and statuses only go on to later ones in their
+/// order, as sources do: a row that was met again meanwhile counts as it was met last.
+fn in_order(mut rows: Vec<InstanceRow>, newest_first: bool) -> Vec<InstanceRow> {
+    rows.reverse();
+    rows.sort_by_key(|row| row.key);
+    rows.dedup_by_key(|row| row.key);
+    if newest_first {
+        rows.reverse();
+    }
+    rows
+}
+
+/// The first rows of a source that match.
+async fn gather(
+    inner: &Inner,
+    source: &Source,
+    filter: &Criteria,
+    after: Option<PageKey>,
+    wanted: usize,
+) -> Result<Vec<InstanceRow>, StoreError> {
+    let beginning = if filter.newest_first { Uuid::max() } else { Uuid::nil() };
+    let mut after = after.map_or(beginning, uuid);
+    let mut gathered = Vec::new();
+    loop {
+        let chunk = CHUNK.min(wanted - gathered.len());
+        let rows =
+            ask(inner, source, filter, usize::from(filter.newest_first), after, bound(chunk as u64)).await?;
+        for row in &rows {
+            after = column(row, 0)?;
+            let row = shown(row, 0)?;
+            if filter.matches(&row) {
+                gathered.push(row);
+            }
+        }
+        if rows.len() < chunk || gathered.len() >= wanted {
+            return Ok(gathered);
+        }
+    }
+}
+
+/// Runs one of a source's statements with all its parameters.
+async fn ask(
+    inner: &Inner,
+    source: &Source,
+    filter: &Criteria,
+    statement: usize,
+    after: Uuid,
+    limit: i64,
+) -> Result<Vec<tokio_postgres::Row>, StoreError> {
+    let statuses: Option<Vec<i16>> = (!filter.statuses.is_empty())
+        .then(|| filter.statuses.iter().map(|status| status_code(*status)).collect());
+    let parent = filter.parent.map(|parent| parent.to_string());
+    let (from, before) = (filter.created_from_ms.map(bound), filter.created_before_ms.map(bound));
+    let (ended, own) = (filter.ended_before_ms.map(bound), source.values());
+    let mut arguments: Vec<Argument<'_>> = vec![
+        (&after, Type::UUID),
+        (&limit, Type::INT8),
+        (&statuses, Type::INT2_ARRAY),
+        (&filter.name, Type::TEXT),
+        (&filter.version, Type::TEXT),
+        (&filter.id_prefix, Type::TEXT),
+        (&filter.blocked, Type::BOOL),
+        (&parent, Type::TEXT),
+        (&from, Type::INT8),
+        (&before, Type::INT8),
+        (&ended, Type::INT8),
+    ];
+    arguments.extend(own.iter().map(|(value, type_)| (&**value as &(dyn ToSql + Sync), type_.clone())));
+    inner.look(&STATEMENTS[source.kind()][statement], &arguments).await
+}
+
+/// The sources that together have every row that matches: those with the fewest others.
+async fn sources(inner: &Inner, filter: &Criteria) -> Result<Vec<Source>, StoreError> {
+    let mut candidates = candidates(filter);
+    if let [only] = &mut candidates[..]
+        && !only.iter().any(Source::needs_sorting)
+    {
+        return Ok(std::mem::take(only));
+    }
+    let mut best = (u64::MAX, vec![Source::All]);
+    for candidate in candidates {
+        let mut size = 0;
+        for source in &candidate {
+            size += source.size(inner, FEW).await?;
+        }
+        if size > FEW && candidate.iter().any(Source::needs_sorting) {
+            continue;
+        }
+        if size < best.0 {
+            best = (size, candidate);
+        }
+        if best.0 <= VERY_FEW {
+            break;
+        }
+    }
+    Ok(best.1)
+}
+
+/// All ways to get at the rows that match, those first that promise to be short.
+fn candidates(filter: &Criteria) -> Vec<Vec<Source>> {
+    let mut candidates = Vec::new();
+    if let Some(parent) = &filter.parent {
+        candidates.push(vec![Source::Parent(parent.to_string())]);
+    }
+    if filter.blocked == Some(true) || filter.paused == Some(true) {
+        candidates.push(vec![Source::Blocked]);
+    }
+    for (name, range) in filter.attribute_ranges() {
+        let name = name.to_owned();
+        candidates.push(vec![match range.only() {
+            Some(order_key) => Source::Attribute(name, order_key.to_vec()),
+            None => Source::AttributeRange(name, range),
+        }]);
+    }
+    if let Some(prefix) = filter.id_prefix.as_ref().filter(|prefix| !prefix.is_empty()) {
+        candidates.push(vec![Source::Ids(prefix.clone(), after_prefix(prefix))]);
+    }
+    // Most instances are completed: an index in the order of keys would not help.
+    if !filter.statuses.is_empty() && !filter.statuses.contains(&Status::Completed) {
+        let asked = Status::ALL.into_iter().filter(|status| filter.statuses.contains(status));
+        candidates.push(asked.map(Source::Status).collect());
+    }
+    if let Some(ended_before_ms) = filter.ended_before_ms {
+        candidates.push(vec![Source::EndedBefore(ended_before_ms)]);
+    }
+    if let Some(name) = &filter.name {
+        candidates.push(vec![Source::Name(name.clone())]);
+    }
+    candidates
+}
+
+/// The first text after all that begin with the prefix; none if there is no such text.
+fn after_prefix(prefix: &str) -> Option<String> {
+    let mut rest = prefix.to_owned();
+    while let Some(last) = rest.pop() {
+        let next = (u32::from(last) + 1..=u32::from(char::MAX)).find_map(char::from_u32);
+        if let Some(next) = next {
+            rest.push(next);
+            return Some(rest);
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn s7_texts_with_a_prefix_end_before_the_next_one() {
+        assert_eq!(after_prefix("order-").as_deref(), Some("order."));
+        assert_eq!(after_prefix("a\u{d7ff}").as_deref(), Some("a\u{e000}"));
+        assert_eq!(after_prefix("a\u{10ffff}").as_deref(), Some("b"));
+        assert_eq!(after_prefix("\u{10ffff}"), None);
+    }
+
+    #[test]
+    fn s7_every_kind_of_source_has_its_statements() {
+        assert_eq!(STATEMENTS.len(), PLACES.len());
+        assert_eq!(Source::EndedBefore(0).kind(), PLACES.len() - 1);
+    }
+}

@@ -1,0 +1,503 @@
+-- Version 1: a batch of commits in one call.
+--
+-- The caller divides the batch into waves: members of one wave do not concern each other, so that each part of all of them
+-- is one statement. Members of the next wave see what those before wrote. Within a member, messages have stages for the
+-- same reason: starts in even stages, messages in odd ones.
+--
+-- Everything that can stand in the way of a member is looked at before anything of it is written, and makes its code:
+-- 0 durable, 1 fenced, 2 id taken, 3 other turn, 4 missing turn, 5 no instance, 6 message gone, 7 earlier message,
+-- 8 durable before, 9 key taken. Where another transaction comes between, the whole call fails with 40001 and is made again.
+--
+-- Letters of the parameters: m members, t their turns, x further turns, n new instances (of a member, or of one of its
+-- starts), c changed rows, k continuations, a attributes, d messages consumed, s messages seen, w tasks, r replies,
+-- o outgoing messages. All arrays of a letter have the same length, or are null if there is nothing; m and t have one entry for
+-- each member. An array that is null costs nothing, so that a lone step stays cheap.
+
+CREATE FUNCTION commit_batch(
+    p_session uuid, p_at bigint, p_waves integer, p_stages integer, p_reindexes boolean,
+    m_key uuid[], m_shard smallint[], m_epoch bigint[], m_wave integer[], m_inserts boolean[], m_fired bigint[],
+    t_execution bigint[], t_number bigint[], t_body bytea[], t_checksum integer[],
+    x_member integer[], x_execution bigint[], x_number bigint[], x_body bytea[], x_checksum integer[],
+    n_member integer[], n_send integer[], n_key uuid[], n_id text[], n_shard smallint[], n_name text[],
+    n_version text[], n_status smallint[], n_execution bigint[], n_owed boolean[], n_wake bigint[], n_blocked text[],
+    n_attributes text[], n_published text[], n_parent text[], n_created bigint[], n_ended bigint[],
+    n_parent_key text[], n_full boolean[], n_checksum integer[],
+    c_member integer[], c_mask integer[], c_status smallint[], c_execution bigint[], c_version text[],
+    c_owed boolean[], c_wake bigint[], c_blocked text[], c_full boolean[], c_attributes text[], c_published text[],
+    c_ended bigint[],
+    k_member integer[], k_execution bigint[],
+    a_member integer[], a_send integer[], a_name text[], a_order bytea[],
+    d_member integer[], d_number bigint[],
+    s_member integer[], s_number bigint[],
+    w_member integer[], w_op smallint[], w_key uuid[], w_execution bigint[], w_event bigint[], w_shard smallint[],
+    w_state smallint[], w_holder uuid[], w_cancelled boolean[], w_attempt bigint[], w_due bigint[], w_since bigint[],
+    w_heard bigint[], w_interruptions bigint[], w_begun uuid[], w_name text[], w_tag text[], w_details text[],
+    w_past text[], w_work bytea[],
+    r_member integer[], r_number bigint[], r_body bytea[],
+    o_member integer[], o_stage integer[], o_kind smallint[], o_key uuid[], o_id text[], o_dedupe text[],
+    o_urgent boolean[], o_body bytea[], o_good bytea[], o_absent bytea[], o_other bytea[], o_replaces boolean[])
+RETURNS TABLE (
+    member integer, code smallint, sent bigint[], owned smallint[],
+    key uuid, id text, shard smallint, name text, version text, status smallint, execution bigint, owed boolean,
+    wake_at_ms bigint, blocked text, attributes text, published text, parent text, created_ms bigint, ended_ms bigint,
+    parent_key text, is_full boolean, checksum integer)
+LANGUAGE plpgsql VOLATILE
+-- Plans are made on empty tables, too, and have to be those for full ones.
+SET search_path FROM CURRENT SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan
+AS $$
+#variable_conflict use_column
+DECLARE
+    v_now bigint;
+    v_code smallint[];
+    v_owned smallint[];
+    v_numbers bigint[];
+    v_done bigint[] := '{}';
+    v_some bigint[];
+    v_keys uuid[];
+    v_row instances%ROWTYPE;
+    v_taken_by integer[] := '{}'; -- members whose ids are taken, and by what
+    v_taken instances[] := '{}';
+    v_key uuid;
+    v_count bigint;
+    v_other bigint;
+    v_has_graves boolean;
+    v_has_fired boolean := cardinality(array_remove(m_fired, NULL)) > 0;
+    v_has_insert boolean := n_member IS NOT NULL AND true = ANY (m_inserts);
+    v_has_sends boolean := o_member IS NOT NULL;
+    r record;
+    w integer;
+    g integer;
+BEGIN
+    -- Whoever ends the session waits for this batch, or was first. Renewals do not wait.
+    PERFORM 1 FROM sessions WHERE id = p_session FOR KEY SHARE;
+    IF NOT FOUND THEN
+        RETURN QUERY SELECT m, 1::smallint, NULL::bigint[], NULL::smallint[],
+            NULL::uuid, NULL::text, NULL::smallint, NULL::text, NULL::text, NULL::smallint, NULL::bigint, NULL::boolean,
+            NULL::bigint, NULL::text, NULL::text, NULL::text, NULL::text, NULL::bigint, NULL::bigint,
+            NULL::text, NULL::boolean, NULL::integer
+            FROM generate_series(1, cardinality(m_key)) AS m;
+        RETURN;
+    END IF;
+    SELECT array_agg((CASE WHEN s.shard IS NULL THEN 1 ELSE 0 END)::smallint ORDER BY t.m),
+        EXISTS (SELECT 1 FROM graves)
+    INTO v_code, v_has_graves
+    FROM unnest(m_shard, m_epoch) WITH ORDINALITY AS t (shard, epoch, m)
+    LEFT JOIN shards AS s ON s.shard = t.shard AND s.session = p_session AND s.epoch = t.epoch;
+
+    -- Rows that others may delete, or append messages to, are held in the order of their keys, before the clock is read:
+    -- addressees, so that they are not deleted; and instances whose timers fire, so that no message that arrives earlier is
+    -- on its way.
+    IF v_has_sends THEN
+        SELECT array_agg(shard) INTO v_owned FROM shards WHERE session = p_session;
+        SELECT array_agg(nextval('inbox_numbers')) INTO v_numbers FROM generate_series(1, 2 * cardinality(o_member));
+    END IF;
+    IF v_has_sends OR v_has_fired THEN
+        FOR r IN
+            SELECT k.key, bool_or(k.fires) AS fires FROM (
+                SELECT o.key, false AS fires FROM unnest(o_kind, o_key) AS o (kind, key) WHERE o.kind = 1
+                UNION ALL
+                SELECT i.key, false FROM unnest(o_kind, o_id) AS o (kind, id) JOIN instances AS i ON i.id = o.id
+                WHERE o.kind = 2
+                UNION ALL
+                SELECT m.key, true FROM unnest(m_key, m_fired) WITH ORDINALITY AS m (key, fired, m)
+                WHERE m.fired IS NOT NULL AND v_code[m.m] = 0
+            ) AS k GROUP BY k.key ORDER BY k.key
+        LOOP
+            IF r.fires THEN
+                PERFORM 1 FROM instances AS i WHERE i.key = r.key FOR UPDATE;
+            ELSE
+                PERFORM 1 FROM instances AS i WHERE i.key = r.key FOR KEY SHARE;
+            END IF;
+        END LOOP;
+    END IF;
+    v_now := coalesce(p_at, now_ms());
+
+    FOR w IN 1..p_waves LOOP
+        ---------------------------------------------------------------------------------------- what stands in the way
+        IF v_has_graves THEN
+            FOR r IN
+                SELECT t.m, t.number FROM unnest(m_key, m_wave, t_number) WITH ORDINALITY AS t (key, wave, number, m)
+                WHERE t.wave = w AND v_code[t.m] = 0 AND EXISTS (SELECT 1 FROM graves AS b WHERE b.key = t.key)
+            LOOP
+                v_code[r.m] := CASE WHEN coalesce(r.number, 1) = 1 THEN 5 ELSE 4 END;
+            END LOOP;
+        END IF;
+        v_keys := '{}';
+        FOR r IN
+            SELECT t.m, t.key, CASE WHEN same.key IS NOT NULL
+                                    THEN CASE WHEN same.body = t.body AND same.checksum = t.checksum THEN 8 ELSE 3 END
+                                    WHEN t.number > 1 AND NOT EXISTS (
+                                        SELECT 1 FROM turns AS p
+                                        WHERE p.key = t.key AND p.execution = t.execution AND p.number = t.number - 1)
+                                    THEN 4
+                                    WHEN i.key IS NULL AND NOT t.inserts THEN 5 ELSE 0 END AS code
+            FROM unnest(m_key, m_wave, m_inserts, t_execution, t_number, t_body, t_checksum) WITH ORDINALITY
+                AS t (key, wave, inserts, execution, number, body, checksum, m)
+            LEFT JOIN turns AS same ON same.key = t.key AND same.execution = t.execution AND same.number = t.number
+            LEFT JOIN instances AS i ON i.key = t.key AND NOT t.inserts
+            WHERE t.wave = w AND v_code[t.m] = 0
+                AND (same.key IS NOT NULL
+                    OR (t.number > 1 AND NOT EXISTS (
+                        SELECT 1 FROM turns AS p
+                        WHERE p.key = t.key AND p.execution = t.execution AND p.number = t.number - 1))
+                    OR (NOT t.inserts AND (i.key IS NULL OR i.status >= 2)))
+        LOOP
+            IF r.code = 0 THEN
+                v_keys := v_keys || r.key;
+            ELSE
+                v_code[r.m] := r.code;
+            END IF;
+        END LOOP;
+        -- Only what has ended can be deleted, and only its owner ends an instance.
+        IF v_keys <> '{}' THEN
+            PERFORM 1 FROM instances AS i WHERE i.key = ANY (v_keys) ORDER BY i.key FOR KEY SHARE;
+            FOR r IN
+                SELECT t.m FROM unnest(m_key, m_wave) WITH ORDINALITY AS t (key, wave, m)
+                WHERE t.wave = w AND v_code[t.m] = 0 AND t.key = ANY (v_keys)
+                    AND NOT EXISTS (SELECT 1 FROM instances AS i WHERE i.key = t.key)
+            LOOP
+                v_code[r.m] := 5;
+            END LOOP;
+        END IF;
+        IF x_member IS NOT NULL THEN
+            FOR r IN
+                SELECT DISTINCT x.m FROM unnest(x_member, x_execution, x_number) AS x (m, execution, number)
+                JOIN turns AS same
+                    ON same.key = m_key[x.m] AND same.execution = x.execution AND same.number = x.number
+                WHERE m_wave[x.m] = w AND v_code[x.m] = 0
+            LOOP
+                v_code[r.m] := 3;
+            END LOOP;
+        END IF;
+        IF v_has_insert AND d_member IS NOT NULL THEN
+            -- Inserting tells whether an id is taken, but too late for a member whose messages are gone.
+            FOR r IN
+                SELECT n.m, i AS taken FROM unnest(n_member, n_send, n_id) AS n (m, send, id)
+                JOIN instances AS i ON i.id = n.id
+                WHERE n.send IS NULL AND m_wave[n.m] = w AND v_code[n.m] = 0
+            LOOP
+                v_code[r.m] := 2;
+                v_taken_by := v_taken_by || r.m;
+                v_taken := v_taken || r.taken;
+            END LOOP;
+        END IF;
+        IF v_has_fired THEN
+            FOR r IN
+                SELECT t.m FROM unnest(m_key, m_wave, m_fired) WITH ORDINALITY AS t (key, wave, fired, m)
+                WHERE t.wave = w AND t.fired IS NOT NULL AND v_code[t.m] = 0
+                    AND EXISTS (
+                        SELECT 1 FROM inbox AS b
+                        WHERE b.key = t.key AND NOT b.parked AND b.arrived_ms < t.fired
+                            AND NOT EXISTS (SELECT 1 FROM unnest(d_member, d_number) AS d (m, number)
+                                            WHERE d.m = t.m AND d.number = b.number))
+            LOOP
+                v_code[r.m] := 7;
+            END LOOP;
+        END IF;
+        IF d_member IS NOT NULL THEN
+            FOR r IN
+                SELECT DISTINCT d.m FROM unnest(d_member, d_number) AS d (m, number)
+                WHERE m_wave[d.m] = w AND v_code[d.m] = 0
+                    AND NOT EXISTS (SELECT 1 FROM inbox AS b WHERE b.shard = m_shard[d.m] AND b.number = d.number)
+            LOOP
+                v_code[r.m] := 6;
+            END LOOP;
+        END IF;
+
+        ------------------------------------------------------------------------------------------------- the instances
+        IF v_has_insert THEN
+            WITH new AS (
+                INSERT INTO instances (key, id, shard, name, version, status, execution, owed, wake_at_ms, blocked,
+                    attributes, published, parent, created_ms, ended_ms, parent_key, is_full, checksum)
+                SELECT n.key, n.id, n.shard, n.name, n.version, n.status, n.execution, n.owed, n.wake, n.blocked,
+                    n.attributes, n.published, n.parent, n.created, n.ended, n.parent_key, n.is_full, n.checksum
+                FROM unnest(n_member, n_send, n_key, n_id, n_shard, n_name, n_version, n_status, n_execution, n_owed,
+                        n_wake, n_blocked, n_attributes, n_published, n_parent, n_created, n_ended, n_parent_key, n_full,
+                        n_checksum)
+                    AS n (m, send, key, id, shard, name, version, status, execution, owed, wake, blocked, attributes,
+                        published, parent, created, ended, parent_key, is_full, checksum)
+                WHERE n.send IS NULL AND m_wave[n.m] = w AND v_code[n.m] = 0
+                -- Two batches that start the same instances meet in one order.
+                ORDER BY n.id
+                ON CONFLICT DO NOTHING
+                RETURNING key
+            )
+            SELECT array_agg(key), (SELECT count(*) FROM unnest(n_member, n_send) AS n (m, send)
+                                    WHERE n.send IS NULL AND m_wave[n.m] = w AND v_code[n.m] = 0)
+            INTO v_keys, v_count FROM new;
+            IF v_count <> coalesce(cardinality(v_keys), 0) THEN
+                FOR r IN
+                    SELECT n.m, n.key, n.id FROM unnest(n_member, n_send, n_key, n_id) AS n (m, send, key, id)
+                    WHERE n.send IS NULL AND m_wave[n.m] = w AND v_code[n.m] = 0
+                        AND NOT n.key = ANY (coalesce(v_keys, '{}'))
+                LOOP
+                    -- The same member may have been written meanwhile, by a call whose answer was lost.
+                    SELECT CASE WHEN u.body = t_body[r.m] AND u.checksum = t_checksum[r.m] THEN 8 ELSE 3 END INTO v_other
+                    FROM turns AS u
+                    WHERE u.key = r.key AND u.execution = t_execution[r.m] AND u.number = t_number[r.m];
+                    IF FOUND THEN
+                        v_code[r.m] := v_other;
+                        CONTINUE;
+                    END IF;
+                    SELECT i.* INTO v_row FROM instances AS i WHERE i.id = r.id;
+                    IF FOUND THEN
+                        v_code[r.m] := 2;
+                        v_taken_by := v_taken_by || r.m;
+                        v_taken := v_taken || v_row;
+                    ELSIF EXISTS (SELECT 1 FROM instances AS i WHERE i.key = r.key) THEN
+                        v_code[r.m] := 9;
+                    ELSE
+                        RAISE EXCEPTION 'an instance was deleted meanwhile' USING ERRCODE = '40001';
+                    END IF;
+                END LOOP;
+            END IF;
+        END IF;
+        INSERT INTO turns (key, execution, number, checksum, body)
+        SELECT t.key, t.execution, t.number, t.checksum, t.body
+        FROM unnest(m_key, m_wave, t_execution, t_number, t_body, t_checksum) WITH ORDINALITY
+            AS t (key, wave, execution, number, body, checksum, m)
+        WHERE t.wave = w AND t.number IS NOT NULL AND v_code[t.m] = 0;
+        IF x_member IS NOT NULL THEN
+            INSERT INTO turns (key, execution, number, checksum, body)
+            SELECT m_key[x.m], x.execution, x.number, x.checksum, x.body
+            FROM unnest(x_member, x_execution, x_number, x_body, x_checksum) AS x (m, execution, number, body, checksum)
+            WHERE m_wave[x.m] = w AND v_code[x.m] = 0;
+        END IF;
+        IF c_member IS NOT NULL THEN
+            UPDATE instances AS i SET
+                status = CASE WHEN c.mask & 1 <> 0 THEN c.status ELSE i.status END,
+                execution = CASE WHEN c.mask & 2 <> 0 THEN c.execution ELSE i.execution END,
+                version = CASE WHEN c.mask & 4 <> 0 THEN c.version ELSE i.version END,
+                owed = CASE WHEN c.mask & 8 <> 0 THEN c.owed ELSE i.owed END,
+                wake_at_ms = CASE WHEN c.mask & 16 <> 0 THEN c.wake ELSE i.wake_at_ms END,
+                blocked = CASE WHEN c.mask & 32 <> 0 THEN c.blocked ELSE i.blocked END,
+                is_full = CASE WHEN c.mask & 64 <> 0 THEN c.is_full ELSE i.is_full END,
+                attributes = CASE WHEN c.mask & 128 <> 0 THEN c.attributes ELSE i.attributes END,
+                published = CASE WHEN c.mask & 256 <> 0 THEN c.published ELSE i.published END,
+                ended_ms = CASE WHEN c.mask & 512 <> 0 THEN c.ended ELSE i.ended_ms END
+            FROM unnest(c_member, c_mask, c_status, c_execution, c_version, c_owed, c_wake, c_blocked, c_full,
+                    c_attributes, c_published, c_ended)
+                AS c (m, mask, status, execution, version, owed, wake, blocked, is_full, attributes, published, ended)
+            WHERE m_wave[c.m] = w AND v_code[c.m] = 0 AND i.key = m_key[c.m];
+        END IF;
+        IF p_reindexes THEN
+            DELETE FROM attributes AS a USING unnest(c_member, c_mask) AS c (m, mask)
+            WHERE c.mask & 128 <> 0 AND m_wave[c.m] = w AND v_code[c.m] = 0 AND a.key = m_key[c.m];
+        END IF;
+        -- A member whose id is taken is shown what members before it made of the row.
+        IF v_taken_by <> '{}' THEN
+            FOR r IN
+                SELECT y.place, i AS taken FROM unnest(v_taken_by) WITH ORDINALITY AS y (m, place)
+                JOIN unnest(m_key, m_wave) WITH ORDINALITY AS b (key, wave, m)
+                    ON b.key = (v_taken[y.place]).key AND b.wave = w AND b.m < y.m AND v_code[b.m] = 0
+                JOIN instances AS i ON i.key = b.key
+                WHERE m_wave[y.m] = w
+            LOOP
+                v_taken[r.place] := r.taken;
+            END LOOP;
+        END IF;
+        IF a_member IS NOT NULL THEN
+            INSERT INTO attributes (key, name, order_key)
+            SELECT m_key[a.m], a.name, a.order_key FROM unnest(a_member, a_send, a_name, a_order) AS a (m, send, name, order_key)
+            WHERE a.send IS NULL AND m_wave[a.m] = w AND v_code[a.m] = 0;
+        END IF;
+        IF k_member IS NOT NULL THEN
+            INSERT INTO continuations (key, execution, at_ms)
+            SELECT m_key[k.m], k.execution, v_now FROM unnest(k_member, k_execution) AS k (m, execution)
+            WHERE m_wave[k.m] = w AND v_code[k.m] = 0
+            ON CONFLICT (key, execution) DO UPDATE SET at_ms = excluded.at_ms;
+        END IF;
+
+        --------------------------------------------------------------------------------- messages, tasks and requests
+        IF d_member IS NOT NULL THEN
+            DELETE FROM inbox AS b USING unnest(d_member, d_number) AS d (m, number)
+            WHERE m_wave[d.m] = w AND v_code[d.m] = 0 AND b.shard = m_shard[d.m] AND b.number = d.number;
+            GET DIAGNOSTICS v_count = ROW_COUNT;
+            SELECT count(DISTINCT d.number) INTO v_other FROM unnest(d_member, d_number) AS d (m, number)
+            WHERE m_wave[d.m] = w AND v_code[d.m] = 0;
+            IF v_count <> v_other THEN
+                RAISE EXCEPTION 'a message was deleted meanwhile' USING ERRCODE = '40001';
+            END IF;
+        END IF;
+        IF s_member IS NOT NULL THEN
+            UPDATE inbox AS b SET urgent = false FROM unnest(s_member, s_number) AS s (m, number)
+            WHERE m_wave[s.m] = w AND v_code[s.m] = 0 AND b.shard = m_shard[s.m] AND b.number = s.number AND b.urgent;
+        END IF;
+        IF w_member IS NOT NULL THEN
+            INSERT INTO tasks (key, execution, event, shard, state, holder, cancelled, attempt, due_ms, since_ms, heard_ms,
+                interruptions, begun, name, tag, details, past, work)
+            SELECT q.key, q.execution, q.event, q.shard, q.state, q.holder, q.cancelled, q.attempt, q.due, q.since, q.heard,
+                q.interruptions, q.begun, q.name, q.tag, q.details, q.past, q.work
+            FROM unnest(w_member, w_op, w_key, w_execution, w_event, w_shard, w_state, w_holder, w_cancelled, w_attempt,
+                    w_due, w_since, w_heard, w_interruptions, w_begun, w_name, w_tag, w_details, w_past, w_work)
+                AS q (m, op, key, execution, event, shard, state, holder, cancelled, attempt, due, since, heard,
+                    interruptions, begun, name, tag, details, past, work)
+            WHERE q.op = 1 AND m_wave[q.m] = w AND v_code[q.m] = 0
+            ORDER BY q.key, q.execution, q.event
+            ON CONFLICT (key, execution, event) DO UPDATE SET shard = excluded.shard, state = excluded.state,
+                holder = excluded.holder, cancelled = excluded.cancelled, attempt = excluded.attempt,
+                due_ms = excluded.due_ms, since_ms = excluded.since_ms, heard_ms = excluded.heard_ms,
+                interruptions = excluded.interruptions, begun = excluded.begun, name = excluded.name, tag = excluded.tag,
+                details = excluded.details, past = excluded.past, work = excluded.work;
+            -- A holder may give its task back meanwhile: each statement looks at the row as it is when its turn comes.
+            UPDATE tasks AS y SET cancelled = true
+            FROM unnest(w_member, w_op, w_key, w_execution, w_event) AS q (m, op, key, execution, event)
+            WHERE q.op = 2 AND m_wave[q.m] = w AND v_code[q.m] = 0
+                AND y.key = q.key AND y.execution = q.execution AND y.event = q.event
+                AND y.state = 1 AND y.due_ms IS NOT NULL;
+            DELETE FROM tasks AS y
+            USING unnest(w_member, w_op, w_key, w_execution, w_event) AS q (m, op, key, execution, event)
+            WHERE q.op >= 2 AND m_wave[q.m] = w AND v_code[q.m] = 0
+                AND y.key = q.key AND y.execution = q.execution AND y.event = q.event
+                AND (q.op = 3 OR y.state <> 1 OR y.due_ms IS NULL);
+        END IF;
+        IF r_member IS NOT NULL THEN
+            WITH gone AS (
+                DELETE FROM requests AS q USING unnest(r_member, r_number, r_body) AS y (m, number, body)
+                WHERE m_wave[y.m] = w AND v_code[y.m] = 0 AND q.number = y.number
+                RETURNING q.number, q.deadline_ms, y.body
+            )
+            INSERT INTO replies (number, deadline_ms, body) SELECT number, deadline_ms, body FROM gone;
+        END IF;
+
+        ------------------------------------------------------------------------------------------- outgoing messages
+        CONTINUE WHEN NOT v_has_sends;
+        FOR g IN 0..p_stages LOOP
+            IF g % 2 = 0 THEN
+                CONTINUE WHEN NOT EXISTS (
+                    SELECT 1 FROM unnest(o_member, o_stage) AS o (m, stage)
+                    WHERE o.stage = g AND m_wave[o.m] = w AND v_code[o.m] = 0);
+                FOR r IN
+                    SELECT o.id, o.key FROM unnest(o_member, o_stage, o_replaces, o_id, o_key) WITH ORDINALITY
+                        AS o (m, stage, replaces, id, key, number)
+                    WHERE o.replaces AND o.stage = g AND m_wave[o.m] = w AND v_code[o.m] = 0 ORDER BY o.number
+                LOOP
+                    SELECT i.key INTO v_key FROM instances AS i WHERE i.id = r.id AND i.key <> r.key AND i.status >= 2;
+                    IF FOUND THEN
+                        PERFORM delete_family(v_key, 1000);
+                    END IF;
+                END LOOP;
+                WITH new AS (
+                    INSERT INTO instances (key, id, shard, name, version, status, execution, owed, wake_at_ms, blocked,
+                        attributes, published, parent, created_ms, ended_ms, parent_key, is_full, checksum)
+                    SELECT n.key, n.id, n.shard, n.name, n.version, n.status, n.execution, n.owed, n.wake, n.blocked,
+                        n.attributes, n.published, n.parent, n.created, n.ended, n.parent_key, n.is_full, n.checksum
+                    FROM unnest(n_member, n_send, n_key, n_id, n_shard, n_name, n_version, n_status, n_execution, n_owed,
+                            n_wake, n_blocked, n_attributes, n_published, n_parent, n_created, n_ended, n_parent_key,
+                            n_full, n_checksum)
+                        AS n (m, send, key, id, shard, name, version, status, execution, owed, wake, blocked, attributes,
+                            published, parent, created, ended, parent_key, is_full, checksum)
+                    WHERE o_stage[n.send] = g AND m_wave[n.m] = w AND v_code[n.m] = 0
+                    ORDER BY n.id
+                    ON CONFLICT DO NOTHING
+                    RETURNING key, shard, wake_at_ms
+                ), told AS (
+                    INSERT INTO inbox (shard, number, key, arrived_ms, parked, urgent, dedupe, body)
+                    SELECT new.shard, v_numbers[2 * o.number - 1], new.key, v_now, new.wake_at_ms IS NOT NULL, false,
+                        NULL, o.body
+                    FROM unnest(o_member, o_stage, o_key, o_body) WITH ORDINALITY AS o (m, stage, key, body, number)
+                    JOIN new ON new.key = o.key
+                    WHERE o.stage = g AND m_wave[o.m] = w AND v_code[o.m] = 0
+                    RETURNING number
+                )
+                SELECT array_agg(number) INTO v_some FROM told;
+                v_done := v_done || v_some;
+                IF a_member IS NOT NULL THEN
+                    INSERT INTO attributes (key, name, order_key)
+                    SELECT o_key[a.send], a.name, a.order_key
+                    FROM unnest(a_member, a_send, a_name, a_order) AS a (m, send, name, order_key)
+                    WHERE o_stage[a.send] = g AND m_wave[a.m] = w AND v_code[a.m] = 0
+                        AND v_numbers[2 * a.send - 1] = ANY (v_some);
+                END IF;
+                -- What the senders are told of it.
+                FOR r IN
+                    SELECT o.m, o.number, o.id, o.key, o.good, o.other, i.key AS taken
+                    FROM unnest(o_member, o_stage, o_id, o_key, o_good, o_other) WITH ORDINALITY
+                        AS o (m, stage, id, key, good, other, number)
+                    LEFT JOIN instances AS i ON i.id = o.id
+                    WHERE o.stage = g AND m_wave[o.m] = w AND v_code[o.m] = 0
+                        AND (o.good IS NOT NULL OR o.other IS NOT NULL OR i.key IS DISTINCT FROM o.key)
+                    ORDER BY o.number
+                LOOP
+                    IF r.taken IS NULL THEN
+                        RAISE EXCEPTION 'the key % belongs to another instance', r.key USING ERRCODE = 'PR002';
+                    END IF;
+                    v_other := CASE WHEN r.taken <> r.key THEN 2 * r.number - 1 ELSE 2 * r.number END;
+                    INSERT INTO inbox (shard, number, key, arrived_ms, parked, urgent, dedupe, body)
+                    SELECT i.shard, v_numbers[v_other], i.key, v_now, false, false, NULL,
+                        CASE WHEN r.taken <> r.key THEN r.other ELSE r.good END
+                    FROM instances AS i
+                    WHERE i.key = m_key[r.m] AND i.status < 2
+                        AND CASE WHEN r.taken <> r.key THEN r.other IS NOT NULL
+                                 ELSE r.good IS NOT NULL AND v_numbers[2 * r.number - 1] = ANY (v_some) END;
+                    IF FOUND AND r.taken <> r.key THEN
+                        v_done := v_done || v_numbers[v_other];
+                    END IF;
+                END LOOP;
+            ELSE
+                FOR r IN
+                    SELECT o.number, i.key FROM unnest(o_member, o_stage, o_kind, o_id) WITH ORDINALITY
+                        AS o (m, stage, kind, id, number)
+                    JOIN instances AS i ON i.id = o.id
+                    WHERE o.kind = 2 AND o.stage = g AND m_wave[o.m] = w AND v_code[o.m] = 0
+                LOOP
+                    o_key[r.number] := r.key;
+                END LOOP;
+                WITH put AS (
+                    INSERT INTO inbox (shard, number, key, arrived_ms, parked, urgent, dedupe, body)
+                    SELECT i.shard, v_numbers[2 * o.number - 1], i.key, v_now, false, o.urgent, o.dedupe, o.body
+                    FROM unnest(o_member, o_stage, o_key, o_dedupe, o_urgent, o_body) WITH ORDINALITY
+                        AS o (m, stage, key, dedupe, urgent, body, number)
+                    JOIN instances AS i ON i.key = o.key AND i.status < 2
+                    WHERE o.stage = g AND m_wave[o.m] = w AND v_code[o.m] = 0
+                    ORDER BY o.number
+                    ON CONFLICT (key, dedupe) DO NOTHING
+                    RETURNING number
+                )
+                SELECT array_agg(number) INTO v_some FROM put;
+                v_done := v_done || v_some;
+                IF true = ANY (o_urgent) THEN
+                    -- Whoever sends an urgent message again is heard again, unless the instance takes none any more.
+                    UPDATE inbox AS b SET urgent = true
+                    FROM unnest(o_member, o_stage, o_key, o_dedupe, o_urgent) AS o (m, stage, key, dedupe, urgent)
+                    JOIN instances AS i ON i.key = o.key AND i.status < 2
+                    WHERE o.urgent AND o.stage = g AND m_wave[o.m] = w AND v_code[o.m] = 0
+                        AND b.key = o.key AND b.dedupe = o.dedupe AND NOT b.urgent;
+                END IF;
+                INSERT INTO inbox (shard, number, key, arrived_ms, parked, urgent, dedupe, body)
+                SELECT me.shard, v_numbers[2 * q.number], me.key, v_now, false, false, NULL, q.body
+                FROM (
+                    SELECT o.m, o.number, CASE WHEN i.key IS NULL THEN o.absent WHEN i.status < 2 THEN o.good
+                                               ELSE o.other END AS body
+                    FROM unnest(o_member, o_stage, o_kind, o_key, o_good, o_absent, o_other) WITH ORDINALITY
+                        AS o (m, stage, kind, key, good, absent, other, number)
+                    LEFT JOIN instances AS i ON i.key = o.key
+                    WHERE o.kind = 2 AND o.stage = g AND m_wave[o.m] = w AND v_code[o.m] = 0 AND o.good IS NOT NULL
+                ) AS q
+                JOIN instances AS me ON me.key = m_key[q.m] AND me.status < 2;
+            END IF;
+        END LOOP;
+    END LOOP;
+
+    IF v_has_sends THEN
+        SELECT array_agg(d.number ORDER BY o.number) INTO v_some
+        FROM unnest(o_member) WITH ORDINALITY AS o (m, number)
+        LEFT JOIN unnest(v_done) AS d (number) ON d.number = v_numbers[2 * o.number - 1];
+    ELSE
+        v_some := '{}';
+    END IF;
+    RETURN QUERY SELECT 0, 0::smallint, v_some, v_owned,
+        NULL::uuid, NULL::text, NULL::smallint, NULL::text, NULL::text, NULL::smallint, NULL::bigint, NULL::boolean,
+        NULL::bigint, NULL::text, NULL::text, NULL::text, NULL::text, NULL::bigint, NULL::bigint,
+        NULL::text, NULL::boolean, NULL::integer;
+    IF NOT 0 = ALL (v_code) THEN
+        RETURN QUERY SELECT y.m::integer, y.code, NULL::bigint[], NULL::smallint[],
+            i.key, i.id, i.shard, i.name, i.version, i.status, i.execution, i.owed, i.wake_at_ms, i.blocked, i.attributes,
+            i.published, i.parent, i.created_ms, i.ended_ms, i.parent_key, i.is_full, i.checksum
+            FROM unnest(v_code) WITH ORDINALITY AS y (code, m)
+            LEFT JOIN unnest(v_taken_by) WITH ORDINALITY AS b (m, place) ON b.m = y.m
+            LEFT JOIN LATERAL (SELECT (v_taken[b.place]).*) AS i ON b.place IS NOT NULL
+            WHERE y.code <> 0;
+    END IF;
+END
+$$;

@@ -1,0 +1,162 @@
+//! The schema and its versions.
+//!
+//! Whoever opens a store first makes its tables, in one transaction under an advisory lock; the others wait and find them. A
+//! schema that a newer version made is refused, unless it says that this program may work on it.
+
+use perennial_core::log;
+use perennial_core::store::StoreError;
+use tokio_postgres::Client;
+use tokio_postgres::error::{Error, SqlState};
+
+use crate::connection::Connection;
+use crate::options::{Target, describe};
+
+/// The version that this program makes and knows.
+const VERSION: i32 = 1;
+
+const MIGRATIONS: [&[&str]; 1] = [&[
+    include_str!("migrations/1_tables.sql"),
+    include_str!("migrations/1_ownership.sql"),
+    include_str!("migrations/1_delete.sql"),
+    include_str!("migrations/1_messages.sql"),
+    include_str!("migrations/1_tasks.sql"),
+    include_str!("migrations/1_commit.sql"),
+]];
+
+/// PostgreSQL 14.
+const OLDEST_SERVER: i32 = 140_000;
+
+/// Makes sure that the schema can be worked on.
+pub(crate) async fn prepare(connection: &mut Connection, target: &Target) -> Result<(), StoreError> {
+    let told = |error: Error| explain(target, &error);
+    let client = connection.client();
+    check_server(client, target).await?;
+    if is_current(client, target).await? {
+        return Ok(());
+    }
+    if !target.options.create {
+        let problem = "there is no store in it yet, or an older one; a runtime makes it when it starts";
+        return Err(cannot(target, problem));
+    }
+    let transaction = client.transaction().await.map_err(told)?;
+    let lock = "SELECT pg_advisory_xact_lock(hashtextextended($1, 0))";
+    let name = format!("perennial schema {}", target.options.schema);
+    transaction.execute(lock, &[&name]).await.map_err(told)?;
+    let stored = version(transaction.client(), target).await?;
+    let next = stored.map_or(0, |stored| stored.version);
+    if next < VERSION {
+        migrate(&transaction, target, next).await.map_err(told)?;
+        transaction.commit().await.map_err(told)?;
+        let (schema, to) = (&target.options.schema, VERSION);
+        tracing::info!(target: log::STORE, schema, from = next, to, "schema brought to the current version");
+    }
+    Ok(())
+}
+
+async fn migrate(
+    transaction: &tokio_postgres::Transaction<'_>,
+    target: &Target,
+    from: i32,
+) -> Result<(), Error> {
+    let schema = target.quoted_schema();
+    if from == 0 {
+        transaction.batch_execute(&format!("CREATE SCHEMA IF NOT EXISTS {schema}")).await?;
+    }
+    // What is created goes into the schema, and functions keep this path.
+    transaction.batch_execute(&format!("SET LOCAL search_path TO {schema}, pg_temp")).await?;
+    for scripts in MIGRATIONS.iter().skip(usize::try_from(from).unwrap_or_default()) {
+        for script in *scripts {
+            transaction.batch_execute(script).await?;
+        }
+    }
+    let record = "INSERT INTO meta (version, oldest) VALUES ($1, $1) \
+         ON CONFLICT (alone) DO UPDATE SET version = excluded.version, oldest = excluded.oldest";
+    transaction.execute(record, &[&VERSION]).await?;
+    Ok(())
+}
+
+struct Stored {
+    version: i32,
+    oldest: i32,
+}
+
+/// Whether there is nothing to do.
+async fn is_current(client: &Client, target: &Target) -> Result<bool, StoreError> {
+    match version(client, target).await? {
+        None => Ok(false),
+        Some(Stored { version, oldest }) if version > VERSION && oldest > VERSION => {
+            let problem = format!(
+                "its schema has version {version}, and this program knows versions up to {VERSION}: a newer Perennial made \
+                 it; use that one or newer"
+            );
+            Err(cannot(target, &problem))
+        }
+        Some(stored) => Ok(stored.version >= VERSION),
+    }
+}
+
+/// The version of the schema; none if there is no store in it.
+async fn version(client: &Client, target: &Target) -> Result<Option<Stored>, StoreError> {
+    let told = |error: Error| explain(target, &error);
+    // Whoever may not use the schema is told so by the next statement.
+    let find = "SELECT 1 FROM pg_catalog.pg_class AS c JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace \
+         WHERE n.nspname = $1 AND c.relname = 'meta'";
+    if client.query(find, &[&target.options.schema]).await.map_err(told)?.is_empty() {
+        return Ok(None);
+    }
+    let read = format!("SELECT version, oldest FROM {}.meta", target.quoted_schema());
+    let rows = client.query(&read, &[]).await.map_err(|error| match error.code() {
+        // A table of this name without these columns is another program's.
+        Some(&SqlState::UNDEFINED_COLUMN) => {
+            cannot(target, "this is the schema of another program; choose another with ?schema=")
+        }
+        _ => told(error),
+    })?;
+    Ok(rows.first().map(|row| Stored { version: row.get(0), oldest: row.get(1) }))
+}
+
+async fn check_server(client: &Client, target: &Target) -> Result<(), StoreError> {
+    let asked = "SELECT current_setting('server_version_num')::integer, current_setting('server_version'), \
+         current_setting('server_encoding'), current_setting('fsync'), current_setting('synchronous_commit')";
+    let row = client.query_one(asked, &[]).await.map_err(|error| explain(target, &error))?;
+    let (number, version): (i32, String) = (row.get(0), row.get(1));
+    if number < OLDEST_SERVER {
+        return Err(cannot(
+            target,
+            &format!("PostgreSQL {version} is too old; version 14 or newer is needed"),
+        ));
+    }
+    let encoding: String = row.get(2);
+    if encoding != "UTF8" {
+        return Err(cannot(target, &format!("the database is encoded in {encoding}; one in UTF8 is needed")));
+    }
+    for (column, setting) in [(3, "fsync"), (4, "synchronous_commit")] {
+        if row.get::<_, String>(column) == "off" {
+            // What was acknowledged can be lost then.
+            let at = &target.shown;
+            tracing::warn!(target: log::STORE, setting, at, "commits are not synced; a crash of the server can lose them");
+        }
+    }
+    Ok(())
+}
+
+fn cannot(target: &Target, problem: &str) -> StoreError {
+    StoreError::CannotOpen(format!("{} (schema {:?}): {problem}", target.shown, target.options.schema))
+}
+
+/// What an error at opening means.
+fn explain(target: &Target, error: &Error) -> StoreError {
+    let user = target.config.get_user().unwrap_or("the role");
+    match error.as_db_error() {
+        Some(answer) if *answer.code() == SqlState::INSUFFICIENT_PRIVILEGE => {
+            let (schema, said) = (target.quoted_schema(), answer.message());
+            let problem = format!(
+                "{user} may not use or make the schema ({said}); let its owner run GRANT USAGE ON SCHEMA {schema} and grant its \
+                 tables, sequences and functions, or GRANT CREATE ON DATABASE to make a new one"
+            );
+            cannot(target, &problem)
+        }
+        Some(answer) => cannot(target, &format!("{} ({})", answer.message(), answer.code().code())),
+        None => StoreError::Unavailable(format!("{}: {}", target.shown, describe(error))),
+    }
+}

@@ -1,0 +1,193 @@
+//! Messages from outside of the owner.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use perennial_core::store::memory::MAX_UNREAD;
+use perennial_core::store::{Changes, InstanceRow, SendOutcome, SendRequest, Status, StoreError};
+use perennial_core::{Attributes, InstanceKey, ShardId};
+use tokio_postgres::Row;
+use tokio_postgres::types::Type;
+use uuid::Uuid;
+
+use crate::arguments::Arguments;
+use crate::failure::{Access, Trouble};
+use crate::new_rows::{NewRows, check_row, indexed_key};
+use crate::row::{column, number, read_instance, storable, uuid};
+use crate::store::Inner;
+
+const SEND: &str = "SELECT * FROM @.send_messages($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, \
+     $17, $18, $19, $20, $21, $22, $23, $24, $25, $26, $27, $28, $29)";
+
+/// How many unread messages an instance has at most, so that few sends have to count them. Others send, too: a bound is
+/// good for a moment.
+#[derive(Default)]
+pub(crate) struct Unread {
+    bounds: Mutex<HashMap<String, (u64, Instant)>>,
+}
+
+/// More bounds than this are not kept.
+const MOST_BOUNDS: usize = 4_096;
+const BOUND_LIVES: Duration = Duration::from_secs(1);
+
+impl Unread {
+    /// Whether the rows of an instance have to be counted. A message that is sent without counts.
+    fn must_count(&self, id: &str) -> bool {
+        let mut bounds = self.bounds.lock().unwrap_or_else(PoisonError::into_inner);
+        let bound = bounds.get_mut(id);
+        match bound.filter(|(_, counted)| counted.elapsed() < BOUND_LIVES) {
+            Some((bound, _)) if *bound < MAX_UNREAD as u64 => {
+                *bound += 1;
+                false
+            }
+            _ => true,
+        }
+    }
+
+    fn counted(&self, id: &str, rows: u64) {
+        let mut bounds = self.bounds.lock().unwrap_or_else(PoisonError::into_inner);
+        if bounds.len() >= MOST_BOUNDS {
+            bounds.clear();
+        }
+        bounds.insert(id.to_owned(), (rows, Instant::now()));
+    }
+}
+
+#[derive(Default)]
+struct Requests<'r> {
+    kind: Vec<i16>,
+    id: Vec<Cow<'r, str>>,
+    key: Vec<Option<Uuid>>,
+    dedupe: Vec<Option<&'r str>>,
+    urgent: Vec<bool>,
+    counts: Vec<bool>,
+    body: Vec<&'r [u8]>,
+    rows: NewRows<'r>,
+    attributes: (Vec<i32>, Vec<&'r str>, Vec<Vec<u8>>),
+}
+
+pub(crate) async fn send(inner: &Inner, requests: &[SendRequest]) -> Result<Vec<SendOutcome>, StoreError> {
+    if requests.is_empty() {
+        return Ok(Vec::new());
+    }
+    // Two calls that name the same instances meet in one order; what goes to one instance keeps its own.
+    let mut order: Vec<usize> = (0..requests.len()).collect();
+    order.sort_by_key(|place| id_of(&requests[*place]));
+    let filler = filler();
+    let mut arrays = Requests::default();
+    for (request, position) in order.iter().map(|place| &requests[*place]).zip(1..) {
+        arrays.add(request, position, &filler, &inner.unread).map_err(StoreError::BatchRefused)?;
+    }
+    let places: Vec<i32> = order.iter().map(|place| i32::try_from(*place + 1).unwrap_or(i32::MAX)).collect();
+    let (at, most) = (inner.at(), MAX_UNREAD as i64);
+    let mut arguments = Arguments(vec![(&at, Type::INT8), (&most, Type::INT8)]);
+    arguments.ints(&places).shorts(&arrays.kind).texts(&arrays.id).uuids(&arrays.key).texts(&arrays.dedupe);
+    arguments.bools(&arrays.urgent).bools(&arrays.counts).bytes(&arrays.body).shorts(&arrays.rows.shard);
+    arrays.rows.add_arguments(&mut arguments);
+    arguments.ints(&arrays.attributes.0).texts(&arrays.attributes.1).bytes(&arrays.attributes.2);
+    let rows = inner.call(SEND, &arguments.0, Access::Writes).await.map_err(Trouble::into_error)?;
+    let mut outcomes: Vec<Option<SendOutcome>> = vec![None; requests.len()];
+    let mut changes = Changes::default();
+    for row in &rows {
+        let position: i32 = column(row, 0)?;
+        let place = usize::try_from(position).ok().and_then(|position| position.checked_sub(1));
+        let Some(place) = place.and_then(|place| order.get(place)).copied() else { continue };
+        let told = outcome(inner, id_of(&requests[place]), row)?;
+        if matches!(told, SendOutcome::Sent(_) | SendOutcome::Duplicate(_)) {
+            changes.inbox.insert(ShardId::of(id_of(&requests[place])));
+        }
+        outcomes[place] = Some(told);
+    }
+    inner.hints.tell(&changes);
+    let missing = || StoreError::CorruptRow("a message was sent without an outcome".to_owned());
+    outcomes.into_iter().map(|outcome| outcome.ok_or_else(missing)).collect()
+}
+
+fn id_of(request: &SendRequest) -> &str {
+    match request {
+        SendRequest::Start { row, .. } => &row.id,
+        SendRequest::Message { id, .. } => id,
+    }
+}
+
+fn outcome(inner: &Inner, id: &str, row: &Row) -> Result<SendOutcome, StoreError> {
+    let (code, told): (i16, Option<i64>) = (column(row, 1)?, column(row, 2)?);
+    let told = told.map(number).transpose()?.unwrap_or(0);
+    if let Some(unread) = column::<Option<i64>>(row, 3)?.map(number).transpose()? {
+        inner.unread.counted(id, unread + u64::from(code == 0));
+    }
+    Ok(match code {
+        0 => SendOutcome::Sent(told),
+        1 => SendOutcome::Duplicate(told),
+        2 => SendOutcome::IdTaken(Box::new(read_instance(row, 4)?)),
+        3 => SendOutcome::NoInstance,
+        4 => SendOutcome::Ended(Box::new(read_instance(row, 4)?)),
+        5 => SendOutcome::Full(usize::try_from(told).unwrap_or(usize::MAX)),
+        _ => return Err(StoreError::CorruptRow("the key of a start belongs to another instance".to_owned())),
+    })
+}
+
+impl<'r> Requests<'r> {
+    fn add(
+        &mut self,
+        request: &'r SendRequest,
+        position: i32,
+        filler: &'r InstanceRow,
+        unread: &Unread,
+    ) -> Result<(), String> {
+        match request {
+            SendRequest::Start { row, body } => {
+                check_row(row)?;
+                self.kind.push(0);
+                self.key.push(Some(uuid(row.key)));
+                self.dedupe.push(None);
+                self.urgent.push(false);
+                self.counts.push(false);
+                self.body.push(body);
+                self.rows.add(row);
+                for (name, value) in &row.attributes {
+                    self.attributes.0.push(position);
+                    self.attributes.1.push(name);
+                    self.attributes.2.push(indexed_key(value));
+                }
+            }
+            SendRequest::Message { key, dedupe, urgent, body, .. } => {
+                self.kind.push(1);
+                self.key.push(key.map(uuid));
+                self.dedupe.push(dedupe.as_deref().map(storable).transpose()?);
+                self.urgent.push(*urgent);
+                self.counts.push(unread.must_count(id_of(request)));
+                self.body.push(body);
+                self.rows.add(filler);
+            }
+        }
+        // No instance has an id that cannot be stored.
+        self.id.push(Cow::Borrowed(storable(id_of(request)).unwrap_or_default()));
+        Ok(())
+    }
+}
+
+/// Stands in the place of a row where there is none.
+fn filler() -> InstanceRow {
+    InstanceRow {
+        key: InstanceKey::from_bytes([0; 16]),
+        id: String::new(),
+        shard: ShardId(0),
+        name: String::new(),
+        version: String::new(),
+        status: Status::Pending,
+        execution: 1,
+        owed: false,
+        wake_at_ms: None,
+        blocked: None,
+        full: false,
+        attributes: Attributes::default(),
+        published: None,
+        parent: None,
+        created_ms: 0,
+        ended_ms: None,
+        checksum: 0,
+    }
+}

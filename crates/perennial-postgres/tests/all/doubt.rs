@@ -1,0 +1,81 @@
+//! Commits whose answer was lost, and servers that go away.
+
+use perennial_core::store::{SessionRole, StoreError};
+use perennial_testkit::conformance::instances::{Build, bytes, member, message, outgoing, row, start};
+use perennial_testkit::conformance::{answer_of, new_session, waiting};
+use perennial_testkit::postgres::{ServerOptions, TestServer};
+
+use crate::support::{Sql, Wire, durable, subject};
+
+#[test]
+fn n10_a_commit_whose_answer_was_lost_is_in_doubt_and_settled_by_the_same_bytes() {
+    let url = TestServer::shared().new_schema();
+    let beside = subject(&url);
+    let (wire, through) = Wire::to(&format!("{url}&hints=off&connections=1"));
+    let store = subject(&through);
+    let session = store.own_all();
+    let (a, b) = (row(1, "a"), row(2, "b"));
+    store.write(session, start(&b));
+    let turn = start(&a).sending([outgoing(&b, None, "hello")]);
+    wire.lose_answers();
+    let lost = store.try_commit(session, [turn.clone()]);
+    assert!(matches!(lost, Err(StoreError::Unknown(_))), "{lost:?}");
+    // A connection that was cut just after the commit was sent: it was written all the same.
+    while beside.find("a").is_none() {
+        std::thread::yield_now();
+    }
+    wire.mend();
+    let new = new_session(SessionRole::Lane, 60_000);
+    let replaced = store.replace(session, new.clone()).unwrap();
+    assert!(replaced.shards.iter().all(|shard| shard.epoch == 2));
+    let again = store.commit(new.id, [turn]);
+    assert_eq!(again, [perennial_core::store::CommitOutcome::Durable { sent: vec![None] }]);
+    assert_eq!(store.turns(&a, 1, 0, 10), [bytes("started")]);
+    assert_eq!(store.load(&b, 0).unwrap().inbox.len(), 1, "what it sent was sent once");
+}
+
+#[test]
+fn n10_a_backend_that_is_terminated_leaves_the_commit_in_doubt_and_nothing_written() {
+    let url = TestServer::shared().new_schema();
+    let store = subject(&url);
+    let session = store.own_all();
+    let a = row(1, "a");
+    store.write(session, start(&a));
+    let sql = Sql::in_schema(&url);
+    // The batch waits for a row that somebody else holds.
+    sql.run("BEGIN; LOCK TABLE turns IN EXCLUSIVE MODE");
+    let (reply, answer) = waiting();
+    let batch = store.with_epochs(session, [member(&a).turn(2, "second")]);
+    store.store().commit(session, batch.clone(), reply);
+    let beside = Sql::connect(&url);
+    beside.wait_for_waiters(1, "commit_batch");
+    let kill = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity \
+         WHERE wait_event_type = 'Lock' AND query LIKE $1";
+    beside.query(kill, &[&format!("%{}%.commit_batch%", crate::support::schema_of(&url))]);
+    let lost = answer_of(&answer);
+    assert!(matches!(lost, Err(StoreError::Unknown(_))), "{lost:?}");
+    sql.run("COMMIT");
+    assert_eq!(store.turns(&a, 1, 0, 10).len(), 1, "it was rolled back");
+    assert_eq!(store.commit(session, batch.iter().cloned()), [durable()]);
+}
+
+#[test]
+fn g32_a_server_that_crashes_and_comes_back_has_lost_nothing_that_was_acknowledged() {
+    let server = TestServer::start(&ServerOptions::default());
+    let store = subject(&server.new_schema());
+    let session = store.own_all();
+    let a = row(1, "a");
+    store.write(session, start(&a));
+    for turn in 2..5 {
+        store.write(session, member(&a).turn(turn, "went on"));
+        let number = store.sent(message("a", None, "hello"));
+        server.kill();
+        let down = store.try_commit(session, [member(&a).turn(turn + 1, "went on")]);
+        assert!(matches!(down, Err(StoreError::Unavailable(_) | StoreError::Unknown(_))), "{down:?}");
+        server.start_again();
+        assert_eq!(store.turns(&a, 1, 0, 10).len(), usize::try_from(turn).unwrap());
+        assert_eq!(store.load(&a, 0).unwrap().inbox.last().unwrap().number, number);
+    }
+    // A server that syncs says so, and one that does not is warned about; either is used.
+    assert_eq!(store.renew(session).map(|lease| lease.expires_ms > lease.now_ms), Ok(true));
+}

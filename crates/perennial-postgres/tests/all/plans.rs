@@ -1,0 +1,203 @@
+//! How the server finds rows: never by reading a whole table, whether it is empty, small or large. It says so itself: every
+//! statement is explained as it runs, those inside of functions too.
+
+use std::fs;
+
+use perennial_core::SHARDS;
+use perennial_core::store::{
+    Criteria, InboxQuery, InstanceRow, NewRequest, Outgoing, PageLimit, RowChange, SessionId, SessionRole,
+    ShardSet, Status, TaskReport, attribute,
+};
+use perennial_testkit::conformance::instances::{
+    Build, attributes, bytes, key, member, message, outgoing, row, start, start_request, starting, status,
+    task,
+};
+use perennial_testkit::conformance::{Subject, new_session, wait_for};
+use perennial_testkit::postgres::{ServerOptions, TestServer};
+
+use crate::support::{Sql, subject};
+
+/// Tables that stay small, whatever happens: a look at all rows is the best plan.
+const SMALL: [&str; 3] = ["sessions", "shards", "meta"];
+
+fn explaining_server() -> TestServer {
+    let options = ServerOptions::default()
+        .unsynced()
+        .set("session_preload_libraries", "auto_explain")
+        .set("auto_explain.log_min_duration", "0")
+        .set("auto_explain.log_nested_statements", "on")
+        .set("auto_explain.log_analyze", "on")
+        .set("auto_explain.log_timing", "off")
+        .set("autovacuum", "off");
+    TestServer::start(&options)
+}
+
+/// Calls everything that a node or a client calls often.
+fn call_everything(store: &Subject) {
+    let session = store.own_all();
+    let node = new_session(SessionRole::Node, 60_000);
+    store.open(node.clone()).unwrap();
+    store.renew(session).unwrap();
+    store.directory();
+    let (mut a, b, c) = (row(9_000_001, "plan-a"), row(9_000_002, "plan-b"), row(9_000_003, "plan-c"));
+    a.attributes = attributes(&[("customer", "\"plan\"")]);
+    store.write(session, start(&a).putting([task(&a, 2), task(&a, 3)]));
+    store.write(session, start(&b).sending([outgoing(&a, Some("k"), "hi"), starting(&c, "start", None)]));
+    let to_id = Outgoing::ToId {
+        id: "plan-b".to_owned(),
+        dedupe: Some("l".to_owned()),
+        urgent: true,
+        body: bytes("x"),
+        report: None,
+    };
+    let change = RowChange {
+        wake_at_ms: Some(Some(5)),
+        owed: Some(true),
+        attributes: Some(attributes(&[("customer", "\"other\"")])),
+        ..RowChange::default()
+    };
+    let mut fires = member(&a).turn(2, "second").changing(change).sending([to_id]);
+    let waiting = store.load(&a, 0).unwrap().inbox[0].number;
+    fires.fired_ms = Some(1);
+    store.write(session, fires.consuming([waiting]));
+    store.sent(message("plan-a", Some("m"), "hello"));
+    store.sent(start_request(&row(9_000_004, "plan-d"), "start"));
+    read_everything(store, session, &a);
+    let served = perennial_core::store::Served {
+        names: ["charge".to_owned()].into(),
+        tags: ["gpu".to_owned()].into(),
+        prefixes: ["sh".to_owned()].into(),
+    };
+    let taken = store.take(node.id, &served, 10, 60_000);
+    assert_eq!(taken.len(), 2);
+    store.report_tasks(node.id, vec![TaskReport::of(taken[0].id)], 60_000);
+    assert!(store.finish(node.id, taken[0].id, taken[0].attempt, "done"));
+    store.give_back(node.id, vec![taken[1].id]);
+    store.held(node.id);
+    list_everything(store);
+    let ended = RowChange { ended_ms: Some(Some(7)), ..status(Status::Completed) };
+    store.write(session, member(&b).turn(2, "ended").changing(ended));
+    assert_eq!(store.delete([&b]).len(), 1);
+    store.sweep_executions(10, 0);
+    store.end(session).unwrap();
+}
+
+fn read_everything(store: &Subject, session: SessionId, a: &InstanceRow) {
+    let (shards, page) = (store.shards_of(session), PageLimit { rows: 100, bytes: 1 << 20 });
+    let query = InboxQuery { shards, from: 0, known: [1, 2, 3].into(), limit: page };
+    wait_for(|reply| store.store().read_inbox(session, query, reply)).unwrap();
+    store.due(session, 100, None, 100);
+    store.owed(session, None, 100);
+    store.try_blocked(session, ShardSet::ALL, None, 100).unwrap();
+    store.turns(a, 1, 1, 100);
+    let request = NewRequest {
+        instance: "plan-a".to_owned(),
+        key: None,
+        patience_ms: 60_000,
+        after: None,
+        body: bytes("how far?"),
+    };
+    wait_for(|reply| store.store().put_request(request, reply)).unwrap();
+    wait_for(|reply| store.store().read_requests(session, shards, 0, page, reply)).unwrap();
+    wait_for(|reply| store.store().read_reply(1, reply)).unwrap();
+    wait_for(|reply| store.store().withdraw_request(1, reply)).unwrap();
+}
+
+fn list_everything(store: &Subject) {
+    let all = Criteria::default;
+    for filter in [
+        all(),
+        Criteria { newest_first: true, ..all() },
+        Criteria { statuses: vec![Status::Running, Status::Failed], ..all() },
+        Criteria { name: Some("nobody".to_owned()), ..all() },
+        Criteria { id_prefix: Some("plan-".to_owned()), ..all() },
+        Criteria { blocked: Some(true), ..all() },
+        Criteria { parent: Some(key(9_000_001)), ..all() },
+        Criteria { ended_before_ms: Some(5), ..all() },
+        Criteria { conditions: vec![attribute("customer").equal_to("other")], ..all() },
+        Criteria { conditions: vec![attribute("customer").starts_with("oth")], ..all() },
+    ] {
+        store.list(&filter, None, 10);
+        store.count(&filter, 100);
+    }
+    store.stats();
+    wait_for(|reply| store.store().list_tasks(None, 10, reply)).unwrap();
+}
+
+/// Fills a schema with so many instances, most of them completed.
+fn fill(sql: &Sql, instances: u64) {
+    sql.run(&format!(
+        "INSERT INTO instances SELECT lpad(to_hex(n), 32, '0')::uuid, 'order-' || n, n % {SHARDS}, 'checkout', '1.0.0',
+             CASE WHEN n % 50 = 0 THEN 1 WHEN n % 97 = 0 THEN 3 ELSE 2 END, 1, n % 500 = 0,
+             CASE WHEN n % 100 = 0 THEN n + 1000000000000 END, CASE WHEN n % 5000 = 0 THEN '{{}}' END, NULL, NULL, NULL, n,
+             CASE WHEN n % 50 <> 0 THEN n + 100 END, NULL, false, 0 FROM generate_series(1, {instances}) AS n;
+         INSERT INTO turns SELECT lpad(to_hex(n), 32, '0')::uuid, 1, t, 0, 'x' FROM generate_series(1, {instances}) AS n,
+             generate_series(1, 2) AS t;
+         INSERT INTO inbox SELECT n % {SHARDS}, nextval('inbox_numbers'), lpad(to_hex(n), 32, '0')::uuid, 1, true, false,
+             NULL, 'x' FROM generate_series(1, {instances}, 10) AS n;
+         INSERT INTO attributes SELECT lpad(to_hex(n), 32, '0')::uuid, 'customer', decode(to_hex(n + 16), 'hex')
+             FROM generate_series(1, {instances}, 10) AS n WHERE length(to_hex(n + 16)) % 2 = 0;
+         INSERT INTO tasks SELECT lpad(to_hex(n), 32, '0')::uuid, 1, 2, n % {SHARDS}, 0, NULL, false, 1, NULL, 1, NULL, 0, NULL,
+             'elsewhere', NULL, NULL, NULL, NULL FROM generate_series(1, {instances}, 100) AS n;"
+    ));
+}
+
+/// An index that has to be read as a whole is no better than the table.
+const MOST_PASSED_OVER: u64 = 3_000;
+
+/// Every line of the log in which a whole table is read, but for those that stay small, or in which many rows are passed
+/// over.
+fn whole_reads(server: &TestServer, from: usize) -> Vec<String> {
+    let log = fs::read_to_string(server.log()).unwrap();
+    let is_large = |line: &&str| !SMALL.iter().any(|table| line.contains(&format!("Seq Scan on {table} ")));
+    let passes_over = |line: &&str| {
+        let removed =
+            line.trim().strip_prefix("Rows Removed by Filter: ").and_then(|rows| rows.parse::<u64>().ok());
+        removed.is_some_and(|rows| rows > MOST_PASSED_OVER)
+    };
+    let lines: Vec<&str> = log[from..].lines().collect();
+    let is_odd = |line: &&str| (line.contains("Seq Scan on ") && is_large(line)) || passes_over(line);
+    let statement = |place: usize| lines[..place].iter().rev().find(|line| line.contains("Query Text:"));
+    let odd = lines.iter().enumerate().filter(|(_, line)| is_odd(line));
+    odd.map(|(place, line)| format!("{} in {}", line.trim(), statement(place).unwrap_or(&"").trim()))
+        .collect()
+}
+
+fn log_length(server: &TestServer) -> usize {
+    fs::read_to_string(server.log()).unwrap().len()
+}
+
+#[test]
+fn s7_no_statement_reads_a_whole_table_however_large_it_is() {
+    let server = explaining_server();
+    let instances = std::env::var("PERENNIAL_PLAN_ROWS").ok().and_then(|rows| rows.parse().ok());
+    for rows in [0, 10, instances.unwrap_or(20_000)] {
+        let url = server.new_schema();
+        let store = subject(&url);
+        let sql = Sql::in_schema(&url);
+        if rows > 0 {
+            // Somebody works on the empty store first: plans that were made then are kept.
+            store.find("a");
+            fill(&sql, rows);
+        }
+        let from = log_length(&server);
+        call_everything(&store);
+        assert_eq!(whole_reads(&server, from), Vec::<String>::new(), "with {rows} instances, never analyzed");
+        if rows > 0 {
+            sql.run("ANALYZE");
+            let from = log_length(&server);
+            let again = subject(&url);
+            again.find("plan-a");
+            list_everything(&again);
+            let session = again.own_all();
+            read_everything(&again, session, &row(9_000_001, "plan-a"));
+            again.write(session, member(&row(9_000_001, "plan-a")).turn(3, "third"));
+            assert_eq!(whole_reads(&server, from), Vec::<String>::new(), "with {rows} instances, analyzed");
+        }
+        let explained = fs::read_to_string(server.log()).unwrap();
+        assert!(
+            explained[from..].contains("INSERT INTO turns"),
+            "statements inside of functions are explained"
+        );
+    }
+}

@@ -1,0 +1,61 @@
+//! One server for all tests of a run, which may be many processes: cargo-nextest gives each test one of its own.
+
+use std::fs::{self, File};
+use std::os::unix::process::parent_id;
+use std::path::PathBuf;
+use std::sync::OnceLock;
+
+use super::ServerOptions;
+use super::process::Cluster;
+
+/// What cargo-nextest calls a run.
+const RUN_VARIABLE: &str = "NEXTEST_RUN_ID";
+
+/// The URL of the server, which is started if this is the first test that asks.
+pub(super) fn url() -> Result<String, String> {
+    static URL: OnceLock<Result<String, String>> = OnceLock::new();
+    URL.get_or_init(|| Run::current().url()).clone()
+}
+
+/// Tests that share a server, and the process that outlives them all.
+struct Run {
+    name: String,
+    lives_as_long_as: u32,
+}
+
+impl Run {
+    fn current() -> Run {
+        let of_nextest = std::env::var(RUN_VARIABLE).ok();
+        // It is a part of a path.
+        let is_plain = |name: &String| name.chars().all(|c| c.is_ascii_alphanumeric() || c == '-');
+        match of_nextest.filter(is_plain) {
+            Some(name) => Run { name, lives_as_long_as: parent_id() },
+            None => Run { name: std::process::id().to_string(), lives_as_long_as: std::process::id() },
+        }
+    }
+
+    fn directory(&self) -> PathBuf {
+        std::env::temp_dir().join(format!("perennial_postgres_run_{}", self.name))
+    }
+
+    /// Whoever gets the lock first starts the server and writes its URL; the others wait and read it.
+    fn url(&self) -> Result<String, String> {
+        let directory = self.directory();
+        let told = |error: std::io::Error| format!("{}: {error}", directory.display());
+        fs::create_dir_all(&directory).map_err(told)?;
+        let lock = File::create(directory.join("lock")).map_err(told)?;
+        lock.lock().map_err(told)?;
+        let place = directory.join("url");
+        if let Ok(url) = fs::read_to_string(&place) {
+            return Ok(url);
+        }
+        let options = ServerOptions::default().unsynced().set("max_connections", "600");
+        let cluster = Cluster::create(&directory, &options)?;
+        cluster.start(self.lives_as_long_as)?.leave();
+        let url = cluster.url();
+        fs::write(&place, &url).map_err(told)?;
+        // Its files go with the server.
+        std::mem::forget(cluster);
+        Ok(url)
+    }
+}

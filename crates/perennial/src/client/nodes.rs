@@ -1,0 +1,97 @@
+//! The nodes of a store, as operators see them.
+
+use std::collections::BTreeMap;
+
+use perennial_core::Timestamp;
+use perennial_core::store::{NodeInfo, SessionId, SessionRole};
+use serde::Serialize;
+
+use super::Client;
+use crate::error::ClientError;
+
+/// A node: a process with a runtime on the store. See [`Client::nodes`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct NodeView {
+    /// Identifies the process, for its lifetime.
+    pub id: String,
+    /// The name given by its operator.
+    pub name: String,
+    /// The machine it runs on.
+    pub host: String,
+    /// Its process id.
+    pub process: u32,
+    /// Its version of Perennial.
+    pub version: String,
+    /// When it started, by its own clock.
+    pub since: Timestamp,
+    /// When its session expires unless it is renewed.
+    pub expires: Timestamp,
+    /// Whether its session has not expired.
+    pub is_live: bool,
+    /// Whether it owns shards and runs orchestrations. If not, it is a worker, which runs activities only.
+    pub owns_shards: bool,
+    /// The number of its lanes.
+    pub lanes: usize,
+    /// The number of shards that its lanes own.
+    pub shards: usize,
+    /// The registered orchestrations, as (name, version). A name with a star is a pattern.
+    pub orchestrations: Vec<(String, String)>,
+    /// The registered activities. A name with a star is a pattern.
+    pub activities: Vec<String>,
+    /// Its tags.
+    pub tags: Vec<String>,
+    /// How many activities it runs at a time.
+    pub slots: usize,
+}
+
+impl Client {
+    /// The nodes of the store, with what each runs and owns. A node that ended without stopping is listed, as not live, until
+    /// another one takes its shards over.
+    ///
+    /// ```
+    /// use perennial::prelude::*;
+    ///
+    /// # #[orchestration]
+    /// # async fn order(_: OrchestrationContext) -> Result<(), String> { Ok(()) }
+    /// # #[tokio::main]
+    /// # async fn main() -> perennial::Result<()> {
+    /// let runtime = Runtime::open("memory:").register(order).start().await?;
+    /// let nodes = runtime.client().nodes().await?;
+    /// assert!(nodes[0].is_live && nodes[0].shards == 256);
+    /// # runtime.shutdown().await
+    /// # }
+    /// ```
+    pub async fn nodes(&self) -> Result<Vec<NodeView>, ClientError> {
+        let directory = self.call("", |store, reply| store.directory(reply)).await?;
+        let mut nodes: BTreeMap<SessionId, NodeView> = BTreeMap::new();
+        for session in directory.sessions.iter().filter(|session| session.role == SessionRole::Node) {
+            let info = NodeInfo::decode(&session.info);
+            let view = NodeView {
+                id: format!("{:032x}", session.node.0),
+                name: info.name,
+                host: info.host,
+                process: info.process,
+                version: info.version,
+                since: Timestamp::from_millis(info.since_ms),
+                expires: Timestamp::from_millis(session.expires_ms),
+                is_live: session.expires_ms > directory.now_ms,
+                owns_shards: info.owns_shards,
+                lanes: 0,
+                shards: 0,
+                orchestrations: info.orchestrations,
+                activities: info.activities,
+                tags: info.tags,
+                slots: info.slots,
+            };
+            nodes.insert(session.node, view);
+        }
+        for lane in directory.sessions.iter().filter(|session| session.role == SessionRole::Lane) {
+            if let Some(node) = nodes.get_mut(&lane.node) {
+                node.lanes += 1;
+                node.shards += lane.shards;
+            }
+        }
+        Ok(nodes.into_values().collect())
+    }
+}
