@@ -39,7 +39,7 @@ pub struct NodeView {
     pub orchestrations: Vec<(String, String)>,
     /// The registered activities. A name with a star is a pattern.
     pub activities: Vec<String>,
-    /// Its tags.
+    /// Activities that require one of these run on it.
     pub tags: Vec<String>,
     /// How many activities it runs at a time.
     pub slots: usize,

@@ -3,6 +3,7 @@
 //! [`Driver`] connects the parts. Each background role has its own file: TurnThreads run orchestration code,
 //! Workers run activities, the Timekeeper wakes the lanes and the node at due times.
 
+mod attempt_reports;
 mod builder;
 mod callers;
 mod clock;

@@ -15,7 +15,6 @@ use crate::support::{Place, now_ms, relaxed, soon, until, until_blocked};
 
 const HOUR: Duration = Duration::from_secs(3_600);
 const APPROVED: ExternalEvent<bool> = ExternalEvent::named("approved");
-const TICK: ExternalEvent<u32> = ExternalEvent::named("tick");
 const ADD: Update<u32, u32> = Update::named("add");
 
 #[activity]
@@ -164,7 +163,7 @@ async fn open(place: &Place) -> Runtime {
 
 /// The explanation of an instance once it begins like this.
 #[track_caller]
-fn explained<'a>(
+pub(crate) fn explained<'a>(
     client: &'a Client,
     id: &'a str,
     beginning: &'a str,
@@ -539,36 +538,6 @@ async fn h42_details_are_decoded_for_whoever_has_the_key_and_marked_for_others()
     let told = masked(&place.guest().explain("copies").await.unwrap().to_string());
     assert!(!told.contains("40 %") && told.contains("masked"), "{told}");
     soon(runtime.shutdown_within(Duration::from_millis(50))).await.unwrap();
-}
-
-#[orchestration]
-async fn ticks(ctx: OrchestrationContext, turns: u32) -> Result<bool, String> {
-    for _ in 0..turns {
-        ctx.schedule_wait(TICK).await;
-    }
-    Ok(ctx.schedule_wait(APPROVED).await)
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn h42_a_long_history_is_explained_in_full_but_not_in_a_list() {
-    const TURNS: u32 = 2_100;
-    let place = Place::new();
-    let runtime = Runtime::open(place.url()).register(ticks).options(relaxed()).start().await.unwrap();
-    let client = runtime.client();
-    client.start(ticks, "long", TURNS).await.unwrap();
-    for number in 0..TURNS {
-        client.raise_event("long", TICK, number).await.unwrap();
-    }
-    let guest = place.guest();
-    let whole = explained(&guest, "long", "event `approved` for").await;
-    assert_eq!(whole.waits.len(), 1, "events that came are waited for no more: {whole}");
-    assert!(guest.history("long").await.unwrap().turns.len() > 2_000);
-    let view = guest.status("long").await.unwrap();
-    let brief = guest.explain_each(&[view]).await.unwrap().remove(0);
-    assert!(matches!(brief.waits[0].reason, WaitReason::Unread { too_long: true, .. }), "{brief}");
-    assert_eq!(brief.short(), "history too long for a list, see `perennial show`");
-    assert!(!brief.is_stuck());
-    soon(runtime.shutdown()).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

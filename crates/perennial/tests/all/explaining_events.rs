@@ -2,11 +2,14 @@
 
 use std::collections::BTreeMap;
 
+use perennial::explain::WaitReason;
 use perennial::prelude::*;
 
-use crate::support::{Place, soon, until};
+use crate::explaining::explained;
+use crate::support::{Place, relaxed, soon, until};
 
 const APPROVED: ExternalEvent<bool> = ExternalEvent::named("approved");
+const TICK: ExternalEvent<u32> = ExternalEvent::named("tick");
 const NOTE: ExternalEvent<String> = ExternalEvent::named("note");
 
 #[orchestration]
@@ -68,5 +71,35 @@ async fn h42_an_ended_instance_is_explained_with_its_error_or_reason() {
         until(&guest, id, |view| view.status.is_final()).await;
         assert_eq!(guest.explain(id).await.unwrap().to_string(), text);
     }
+    soon(runtime.shutdown()).await.unwrap();
+}
+
+#[orchestration]
+async fn ticks(ctx: OrchestrationContext, turns: u32) -> Result<bool, String> {
+    for _ in 0..turns {
+        ctx.schedule_wait(TICK).await;
+    }
+    Ok(ctx.schedule_wait(APPROVED).await)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn h42_a_long_history_is_explained_in_full_but_not_in_a_list() {
+    const TURNS: u32 = 2_100;
+    let place = Place::new();
+    let runtime = Runtime::open(place.url()).register(ticks).options(relaxed()).start().await.unwrap();
+    let client = runtime.client();
+    client.start(ticks, "long", TURNS).await.unwrap();
+    for number in 0..TURNS {
+        client.raise_event("long", TICK, number).await.unwrap();
+    }
+    let guest = place.guest();
+    let whole = explained(&guest, "long", "event `approved` for").await;
+    assert_eq!(whole.waits.len(), 1, "events that came are waited for no more: {whole}");
+    assert!(guest.history("long").await.unwrap().turns.len() > 2_000);
+    let view = guest.status("long").await.unwrap();
+    let brief = guest.explain_each(&[view]).await.unwrap().remove(0);
+    assert!(matches!(brief.waits[0].reason, WaitReason::Unread { too_long: true, .. }), "{brief}");
+    assert_eq!(brief.short(), "history too long for a list, see `perennial show`");
+    assert!(!brief.is_stuck());
     soon(runtime.shutdown()).await.unwrap();
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use perennial_core::store::Status;
 use perennial_core::{ErrorCode, Timestamp};
 
-use super::wait::{ActivityState, ActivityWait, WaitReason};
+use super::wait::{ActivityState, ActivityWait, Wait, WaitReason};
 
 /// How many characters of a text that users wrote are shown.
 pub(super) const SHOWN_CHARS: usize = 200;
@@ -72,23 +72,12 @@ pub(super) fn line(reason: &WaitReason, now: Timestamp) -> String {
         WaitReason::Timer { due, .. } => format!("timer {}", until_text(*due, now)),
         WaitReason::Child { id, name, event, since, status, waits } => {
             let child = format!("child `{id}` (event {event})");
-            match (status, waits.split_first()) {
-                (None, _) => {
+            match status {
+                None => {
                     let age = age(*since, now);
                     format!("{child}: orchestration `{name}`, scheduled {age} ago, has not been started yet")
                 }
-                (Some(status), _) if status.is_final() => {
-                    format!("{child}, which has {}: its outcome has not arrived yet", ended(*status))
-                }
-                (Some(status), None) => format!("{child}, which is {}", status.name()),
-                (Some(_), Some((first, others))) => {
-                    let which = if first.reason.is_state() { ":" } else { ", which waits for" };
-                    let more = match others.len() {
-                        0 => String::new(),
-                        others => format!("; and {others} more"),
-                    };
-                    format!("{child}{which} {first}{more}")
-                }
+                Some(status) => format!("{child}{}", child_state(*status, waits)),
             }
         }
         WaitReason::Update { name, event, since } => {
@@ -103,6 +92,22 @@ pub(super) fn line(reason: &WaitReason, now: Timestamp) -> String {
                 .to_owned()
         }
         WaitReason::Unread { problem, .. } => format!("its history was not read: {}", cut(problem)),
+    }
+}
+
+/// What a child that exists waits for, or is.
+fn child_state(status: Status, waits: &[Wait]) -> String {
+    match waits.split_first() {
+        _ if status.is_final() => format!(", which has {}: its outcome has not arrived yet", ended(status)),
+        None => format!(", which is {}", status.name()),
+        Some((first, others)) => {
+            let which = if first.reason.is_state() { ":" } else { ", which waits for" };
+            let more = match others.len() {
+                0 => String::new(),
+                others => format!("; and {others} more"),
+            };
+            format!("{which} {first}{more}")
+        }
     }
 }
 

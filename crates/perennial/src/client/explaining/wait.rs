@@ -15,7 +15,8 @@ const FAILING_ATTEMPTS: u32 = 3;
 
 /// Everything that an instance waits for. Computed by [`Client::explain`](crate::Client::explain).
 ///
-/// `Display` writes one line per wait, and one for events that no wait has taken. Serialised, each wait has its line and the same facts as fields.
+/// `Display` writes one line per wait, and one for events that no wait has taken. Serialised, each wait has its line and
+/// the same facts as fields.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Explanation {
