@@ -5,11 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::instance::ShardId;
-use crate::lane::{CallId, Moment};
+use crate::lane::{CallId, Moment, StoreCall};
 use crate::planned::Planned;
 use crate::shard::{ActivityTask, Tenure};
-use crate::store::TaskId;
+use crate::store::{NewSession, SessionId, SessionRole, TaskId, TaskReport};
 
+use super::options::NodeOptions;
 use super::taken::Renewal;
 
 /// The pause before a call is repeated after a temporary failure.
@@ -42,6 +43,44 @@ pub(super) enum Purpose {
         body: Arc<[u8]>,
     },
     GiveBack(TaskId),
+}
+
+impl Purpose {
+    /// The call of a node's session, with a report on the task that begins. `None` if there is nothing to call for.
+    pub(super) fn call(
+        &self,
+        holder: SessionId,
+        options: &NodeOptions,
+        begins: Option<TaskReport>,
+    ) -> Option<StoreCall> {
+        let lease_ms = options.task_lease_ms;
+        Some(match self {
+            Purpose::Open => StoreCall::OpenSession(NewSession {
+                id: holder,
+                role: SessionRole::Node,
+                node: holder,
+                lease_ms: options.lease_ms,
+                info: options.info.encode(),
+            }),
+            Purpose::Renew => StoreCall::RenewSession(holder),
+            Purpose::End => StoreCall::EndSession(holder),
+            Purpose::Directory => StoreCall::Directory,
+            Purpose::Take { limit } => {
+                StoreCall::TakeTasks { holder, served: options.served.clone(), limit: *limit, lease_ms }
+            }
+            Purpose::Held => StoreCall::HeldTasks { holder },
+            Purpose::RenewTasks(renewals) => {
+                let tasks = renewals.iter().map(|renewal| renewal.report.clone()).collect();
+                StoreCall::RenewTasks { holder, tasks, lease_ms }
+            }
+            Purpose::Begin(_) => StoreCall::RenewTasks { holder, tasks: vec![begins?], lease_ms },
+            Purpose::Admit(_) => return None,
+            Purpose::Finish { task, attempt, body, .. } => {
+                StoreCall::FinishTask { holder, task: *task, attempt: *attempt, body: Arc::clone(body) }
+            }
+            Purpose::GiveBack(task) => StoreCall::GiveBackTasks { holder, tasks: vec![*task] },
+        })
+    }
 }
 
 #[derive(Debug, Default)]

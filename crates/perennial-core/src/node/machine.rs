@@ -8,39 +8,28 @@ use crate::execution::Stream;
 use crate::flaws::{self, Flaw};
 use crate::history::{ActivityError, Payload};
 use crate::instance::{SHARDS, ShardId};
-use crate::lane::{CallId, LeaseKeeper, Moment, Standing, StoreCall, StoreResponse, StoreResult, TurnClock};
+use crate::lane::{CallId, LeaseKeeper, Moment, Standing, StoreResponse, StoreResult, TurnClock};
 use crate::log;
 use crate::shard::{
     ActivityTask, BodyError, LeftOpen, Message, RanElsewhere, Tenure, cannot_be_left_open, hold_ms,
     is_handed_over, max_together,
 };
-use crate::store::{
-    Changes, Directory, Evidence, NewSession, SessionId, SessionRole, ShardSet, StoreError, TaskId,
-    TaskRenewal, TaskRow,
-};
+use crate::store::{Changes, Evidence, SessionId, ShardSet, StoreError, TaskId, TaskRenewal, TaskRow};
 
-use super::calls::{Calls, Purpose, RETRY_PAUSE};
+use super::calls::{Calls, Purpose};
+use super::membership::Membership;
 use super::options::NodeOptions;
 use super::output::NodeOutput;
 use super::quarantine_gate::{QuarantineGate, Waiting};
-use super::share::{self, PeerCode};
 use super::stopping::{Step, StopPatience, Stopping, Unfinished};
 use super::taken::{Taken, task_id};
-
-/// Hints about owners lead to one read of the directory in this time.
-const HINTED_LOOK_PAUSE: Duration = Duration::from_millis(50);
 
 /// What the lanes of one process have in common. See the [module](super) for how to drive it.
 pub struct Node {
     options: NodeOptions,
     lease: LeaseKeeper,
-    clock: TurnClock,
-    /// How many shards this node should hold, once it has read the directory.
-    share: Option<usize>,
+    membership: Membership,
     routes: Vec<Option<usize>>,
-    targets: Vec<Option<usize>>,
-    /// As the driver knows it.
-    peer_code: PeerCode,
     taken: Taken,
     /// Counts down, to distinguish taken tasks from those of lanes, whose tenures count up.
     tenures: u64,
@@ -49,11 +38,6 @@ pub struct Node {
     poll_pause: Duration,
     poll_at: Moment,
     calls: Calls,
-    /// When a session of another node in the directory expires: its shards may be claimed then.
-    look_at: Option<Moment>,
-    /// When to read the directory because of a hint.
-    hinted_look_at: Option<Moment>,
-    looked_at: Option<Moment>,
     is_stopping: bool,
     stopping: Option<Stopping>,
     is_failed: bool,
@@ -67,11 +51,8 @@ impl Node {
         let session = SessionId(u128::from(stream.draw()) << 64 | u128::from(stream.draw()));
         let mut node = Node {
             lease: LeaseKeeper::new(session, options.lease_ms),
-            clock: TurnClock::default(),
-            share: None,
+            membership: Membership::new(session, options.info.owns_shards, options.lanes),
             routes: vec![None; SHARDS],
-            targets: vec![None; options.lanes],
-            peer_code: PeerCode::default(),
             taken: Taken::new(options.task_lease_ms, options.healthy),
             tenures: u64::MAX,
             quarantine: QuarantineGate::new(options.quarantine_after, options.healthy),
@@ -79,9 +60,6 @@ impl Node {
             poll_pause: options.poll_pauses.0,
             poll_at: Moment::ZERO,
             calls: Calls::default(),
-            look_at: None,
-            hinted_look_at: None,
-            looked_at: None,
             is_stopping: false,
             stopping: None,
             is_failed: false,
@@ -112,8 +90,7 @@ impl Node {
             self.taken.next_wake(),
             self.quarantine.next_wake(),
             poll,
-            self.look_at,
-            self.hinted_look_at,
+            self.membership.next_wake(),
             stopping,
         ];
         all.into_iter().flatten().min()
@@ -131,12 +108,12 @@ impl Node {
 
     /// The store's clock as far as this node knows it.
     pub fn turn_clock(&self) -> TurnClock {
-        self.clock
+        self.membership.clock()
     }
 
     /// How many shards this node should hold. `None` until it knows the other nodes.
     pub fn share(&self) -> Option<usize> {
-        self.share
+        self.membership.share()
     }
 
     /// The lane of this node that accepts requests for a shard, if there is one.
@@ -186,10 +163,8 @@ impl Node {
         if !changes.tasks.is_empty() {
             self.wants_tasks = true;
         }
-        if !changes.owners.is_empty() && self.owns_shards() && !self.is_stopping {
-            // A read in progress may have missed it, so it is read again; many hints in a row are one read.
-            let at = self.looked_at.map_or(now, |looked| now.max(looked + HINTED_LOOK_PAUSE));
-            self.hinted_look_at.get_or_insert(at);
+        if !changes.owners.is_empty() && !self.is_stopping {
+            self.membership.handle_hint(now);
         }
         self.handle_time(now, free);
     }
@@ -202,8 +177,7 @@ impl Node {
         if self.lease.take_renewal(now) {
             self.issue(now, Purpose::Renew);
         }
-        if self.look_at.into_iter().chain(self.hinted_look_at).any(|at| now >= at) {
-            (self.look_at, self.hinted_look_at) = (None, None);
+        if self.membership.take_look(now) {
             self.issue(now, Purpose::Directory);
         }
         for purpose in self.calls.take_due(now) {
@@ -332,7 +306,7 @@ impl Node {
             return;
         }
         self.is_stopping = true;
-        self.stopping = Some(Stopping::new(now, patience, self.targets.len()));
+        self.stopping = Some(Stopping::new(now, patience, self.membership.lanes()));
         self.outputs.push(NodeOutput::StopTaking);
         for task in self.quarantine.take_tasks() {
             self.handle_task_released(now, &task);
@@ -401,9 +375,8 @@ impl Node {
             }
             (Purpose::End, StoreResponse::Done) => self.ended(),
             (Purpose::Directory, StoreResponse::Directory(directory)) => {
-                // The lanes report a clock that was set back.
-                let _ = self.clock.handle_reading(now, directory.now_ms);
-                self.divide(now, &directory);
+                let changed = self.membership.handle_directory(now, &directory, self.is_stopping);
+                self.outputs.extend(changed);
             }
             (Purpose::Take { limit }, StoreResponse::Tasks(rows)) => {
                 // A full page means that there may be more.
@@ -484,7 +457,7 @@ impl Node {
             }
             (Purpose::Directory, error) => {
                 tracing::debug!(target: log::NODE, %error, "node directory cannot be read; retrying");
-                self.look_at = Some(now + RETRY_PAUSE);
+                self.membership.handle_not_read(now);
             }
             // The next take or renewal happens anyway.
             (Purpose::Take { .. } | Purpose::RenewTasks(_), error) => {
@@ -529,32 +502,6 @@ impl Node {
         }
     }
 
-    /// Divides the shards among the live nodes, and this node's part among its lanes.
-    fn divide(&mut self, now: Moment, directory: &Directory) {
-        let share = match self.options.info.owns_shards {
-            true => share::of_node(self.id(), directory),
-            false => 0,
-        };
-        self.share = Some(share);
-        let peer_code = share::peer_code(self.id(), directory);
-        if peer_code != self.peer_code {
-            self.peer_code = peer_code.clone();
-            self.outputs.push(NodeOutput::PeerCode(peer_code));
-        }
-        // Shards of an expired session can be claimed, even by a lane whose target has not changed.
-        let can_be_had = share::has_expired_owner(self.id(), directory);
-        let lanes = self.targets.len();
-        for (lane, target) in self.targets.iter_mut().enumerate() {
-            let shards = share::part(share, lanes, lane);
-            if target.replace(shards) != Some(shards) || can_be_had {
-                self.outputs.push(NodeOutput::Target { lane, shards });
-            }
-        }
-        // A renewed session is seen again, with its next expiry, after this node's own renewal.
-        let expires_in = share::next_expiry(self.id(), directory);
-        self.look_at = expires_in.filter(|_| !self.is_stopping && lanes > 0).map(|left| now + left);
-    }
-
     // ---- stopping -------------------------------------------------------------------------------------------------
 
     fn go_on_stopping(&mut self, now: Moment) {
@@ -581,13 +528,9 @@ impl Node {
         }
     }
 
-    fn owns_shards(&self) -> bool {
-        !self.targets.is_empty()
-    }
-
     fn end(&mut self, now: Moment) {
         self.lease.handle_ending();
-        (self.look_at, self.hinted_look_at) = (None, None);
+        self.membership.stop_looking();
         self.issue(now, Purpose::End);
     }
 
@@ -725,43 +668,23 @@ impl Node {
     }
 
     fn issue(&mut self, now: Moment, purpose: Purpose) {
-        let (holder, lease_ms) = (self.id(), self.options.task_lease_ms);
-        if matches!(purpose, Purpose::Directory) {
-            self.looked_at = Some(now);
-        }
-        let call = match &purpose {
-            Purpose::Open => StoreCall::OpenSession(NewSession {
-                id: holder,
-                role: SessionRole::Node,
-                node: holder,
-                lease_ms: self.options.lease_ms,
-                info: self.options.info.encode(),
-            }),
-            Purpose::Renew => StoreCall::RenewSession(holder),
-            Purpose::End => StoreCall::EndSession(holder),
-            Purpose::Directory => StoreCall::Directory,
-            Purpose::Take { limit } => {
-                StoreCall::TakeTasks { holder, served: self.options.served.clone(), limit: *limit, lease_ms }
-            }
-            Purpose::Held => StoreCall::HeldTasks { holder },
-            Purpose::RenewTasks(renewals) => {
-                let tasks = renewals.iter().map(|renewal| renewal.report.clone()).collect();
-                StoreCall::RenewTasks { holder, tasks, lease_ms }
-            }
+        let begins = match &purpose {
+            Purpose::Admit(task) => return self.wait_for_turn(now, Waiting::Task(task.clone())),
             Purpose::Begin(task) => {
                 // A task that no longer belongs to this node makes room for the next.
                 let Some(renewal) = self.taken.renewal(task, None, Evidence::Begins) else {
                     self.quarantine.handle_ended(task_id(task));
                     return self.taken.remove(task_id(task), task.tenure);
                 };
-                StoreCall::RenewTasks { holder, tasks: vec![renewal.report], lease_ms }
+                Some(renewal.report)
             }
-            Purpose::Admit(task) => return self.wait_for_turn(now, Waiting::Task(task.clone())),
-            Purpose::Finish { task, attempt, body, .. } => {
-                StoreCall::FinishTask { holder, task: *task, attempt: *attempt, body: Arc::clone(body) }
+            Purpose::Directory => {
+                self.membership.handle_looking(now);
+                None
             }
-            Purpose::GiveBack(task) => StoreCall::GiveBackTasks { holder, tasks: vec![*task] },
+            _ => None,
         };
+        let Some(call) = purpose.call(self.id(), &self.options, begins) else { return };
         let id = self.calls.begin(purpose, now);
         self.outputs.push(NodeOutput::Call(id, call));
     }

@@ -1,0 +1,166 @@
+//! Membership: what this node knows of the other nodes of its store, and how many shards its lanes should hold.
+
+use std::time::Duration;
+
+use crate::lane::{Moment, TurnClock};
+use crate::store::{Directory, SessionId};
+
+use super::calls::RETRY_PAUSE;
+use super::output::NodeOutput;
+use super::share::{self, PeerCode};
+
+/// Hints about owners lead to one read of the directory in this time.
+const HINTED_LOOK_PAUSE: Duration = Duration::from_millis(50);
+
+/// What the directory of sessions said last, and when it is read again.
+pub(super) struct Membership {
+    node: SessionId,
+    owns_shards: bool,
+    /// The store's clock as far as this node knows it.
+    clock: TurnClock,
+    /// How many shards this node should hold, once it has read the directory.
+    share: Option<usize>,
+    /// How many shards each lane should hold, as the driver knows it.
+    targets: Vec<Option<usize>>,
+    /// As the driver knows it.
+    peer_code: PeerCode,
+    /// When a session of another node in the directory expires: its shards may be claimed then.
+    look_at: Option<Moment>,
+    /// When to read the directory because of a hint.
+    hinted_look_at: Option<Moment>,
+    looked_at: Option<Moment>,
+}
+
+impl Membership {
+    pub(super) fn new(node: SessionId, owns_shards: bool, lanes: usize) -> Membership {
+        Membership {
+            node,
+            owns_shards,
+            clock: TurnClock::default(),
+            share: None,
+            targets: vec![None; lanes],
+            peer_code: PeerCode::default(),
+            look_at: None,
+            hinted_look_at: None,
+            looked_at: None,
+        }
+    }
+
+    pub(super) fn clock(&self) -> TurnClock {
+        self.clock
+    }
+
+    pub(super) fn share(&self) -> Option<usize> {
+        self.share
+    }
+
+    pub(super) fn lanes(&self) -> usize {
+        self.targets.len()
+    }
+
+    /// When [`Membership::take_look`] has something to do.
+    pub(super) fn next_wake(&self) -> Option<Moment> {
+        self.look_at.into_iter().chain(self.hinted_look_at).min()
+    }
+
+    /// Whether the directory has to be read now. Returns `true` once.
+    pub(super) fn take_look(&mut self, now: Moment) -> bool {
+        let is_due = self.next_wake().is_some_and(|at| now >= at);
+        if is_due {
+            self.stop_looking();
+        }
+        is_due
+    }
+
+    /// Shards may have changed hands, or nodes have joined or left.
+    pub(super) fn handle_hint(&mut self, now: Moment) {
+        if !self.targets.is_empty() {
+            // A read in progress may have missed it, so it is read again; many hints in a row are one read.
+            let at = self.looked_at.map_or(now, |looked| now.max(looked + HINTED_LOOK_PAUSE));
+            self.hinted_look_at.get_or_insert(at);
+        }
+    }
+
+    /// The directory is being read.
+    pub(super) fn handle_looking(&mut self, now: Moment) {
+        self.looked_at = Some(now);
+    }
+
+    /// The directory could not be read.
+    pub(super) fn handle_not_read(&mut self, now: Moment) {
+        self.look_at = Some(now + RETRY_PAUSE);
+    }
+
+    /// No further look is needed.
+    pub(super) fn stop_looking(&mut self) {
+        (self.look_at, self.hinted_look_at) = (None, None);
+    }
+
+    /// Divides the shards among the live nodes, and this node's part among its lanes. Returns what has changed for the
+    /// driver.
+    pub(super) fn handle_directory(
+        &mut self,
+        now: Moment,
+        directory: &Directory,
+        is_stopping: bool,
+    ) -> Vec<NodeOutput> {
+        // The lanes report a clock that was set back.
+        let _ = self.clock.handle_reading(now, directory.now_ms);
+        let share = if self.owns_shards { share::of_node(self.node, directory) } else { 0 };
+        self.share = Some(share);
+        let mut outputs = Vec::new();
+        let peer_code = share::peer_code(self.node, directory);
+        if peer_code != self.peer_code {
+            self.peer_code = peer_code.clone();
+            outputs.push(NodeOutput::PeerCode(peer_code));
+        }
+        // Shards of an expired session can be claimed, even by a lane whose target has not changed.
+        let can_be_had = share::has_expired_owner(self.node, directory);
+        let lanes = self.targets.len();
+        for (lane, target) in self.targets.iter_mut().enumerate() {
+            let shards = share::part(share, lanes, lane);
+            if target.replace(shards) != Some(shards) || can_be_had {
+                outputs.push(NodeOutput::Target { lane, shards });
+            }
+        }
+        // A renewed session is seen again, with its next expiry, after this node's own renewal.
+        let expires_in = share::next_expiry(self.node, directory);
+        self.look_at = expires_in.filter(|_| !is_stopping && lanes > 0).map(|left| now + left);
+        outputs
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const fn at(ms: u64) -> Moment {
+        Duration::from_millis(ms)
+    }
+
+    #[test]
+    fn n12_many_hints_in_a_row_are_one_read_of_the_directory() {
+        let mut membership = Membership::new(SessionId(1), true, 1);
+        membership.handle_hint(at(1_000));
+        membership.handle_hint(at(1_000));
+        assert!(membership.take_look(at(1_000)));
+        membership.handle_looking(at(1_000));
+        assert!(!membership.take_look(at(1_000)));
+        membership.handle_hint(at(1_001));
+        membership.handle_hint(at(1_002));
+        assert!(!membership.take_look(at(1_049)), "not twice in so short a time");
+        assert!(membership.take_look(at(1_050)));
+        assert_eq!(membership.next_wake(), None);
+    }
+
+    #[test]
+    fn n7_a_worker_does_not_look_for_shards() {
+        let mut worker = Membership::new(SessionId(1), false, 0);
+        worker.handle_hint(at(1_000));
+        assert_eq!(worker.next_wake(), None);
+        let directory = Directory { now_ms: 5_000, sessions: Vec::new() };
+        assert!(worker.handle_directory(at(1_000), &directory, false).is_empty());
+        assert_eq!((worker.share(), worker.next_wake()), (Some(0), None));
+        assert_eq!(worker.clock().now_ms(at(2_000)), 6_000, "it knows the store's time");
+    }
+}
