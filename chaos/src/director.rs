@@ -98,7 +98,10 @@ impl Stage {
     ///
     /// If the machine does not allow it.
     pub async fn new(program: &Path, lease: Duration) -> Stage {
-        let server = tokio::task::spawn_blocking(|| TestServer::start(&ServerOptions::default().unsynced()));
+        // Whoever waits for a lock for longer than this is in the server's log.
+        let options =
+            ServerOptions::default().unsynced().set("log_lock_waits", "on").set("deadlock_timeout", "300ms");
+        let server = tokio::task::spawn_blocking(move || TestServer::start(&options));
         let server = server.await.expect("the server starts");
         let proxy = Proxy::start(server.port()).await.expect("a port is free");
         let directory = tempfile::tempdir().expect("a temporary directory");
