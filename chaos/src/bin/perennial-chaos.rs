@@ -118,9 +118,8 @@ fn print(outcome: &Outcome) {
     for problem in &outcome.problems {
         println!("PROBLEM {problem}");
     }
-    match &outcome.logs {
-        Some(logs) => println!("the logs are in {}", logs.display()),
-        None => {}
+    if let Some(logs) = &outcome.logs {
+        println!("the logs are in {}", logs.display());
     }
     match outcome.problems.len() {
         0 => println!("0 lost, 0 doubled, all invariants hold"),
