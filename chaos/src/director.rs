@@ -45,6 +45,8 @@ pub struct Plan {
     pub pause_ms: (u64, u64),
     /// Whether progress is printed.
     pub is_verbose: bool,
+    /// Whether the logs are kept even if nothing is wrong.
+    pub keeps_logs: bool,
 }
 
 /// What happened.
@@ -66,7 +68,7 @@ pub struct Outcome {
     pub healing: Duration,
     /// Everything that is wrong.
     pub problems: Vec<String>,
-    /// Where the logs are, if something is wrong.
+    /// Where the logs are, if they are kept.
     pub logs: Option<PathBuf>,
 }
 
@@ -96,7 +98,10 @@ impl Stage {
     ///
     /// If the machine does not allow it.
     pub async fn new(program: &Path, lease: Duration) -> Stage {
-        let server = tokio::task::spawn_blocking(|| TestServer::start(&ServerOptions::default().unsynced()));
+        // Whoever waits for a lock for longer than this is in the server's log.
+        let options =
+            ServerOptions::default().unsynced().set("log_lock_waits", "on").set("deadlock_timeout", "300ms");
+        let server = tokio::task::spawn_blocking(move || TestServer::start(&options));
         let server = server.await.expect("the server starts");
         let proxy = Proxy::start(server.port()).await.expect("a port is free");
         let directory = tempfile::tempdir().expect("a temporary directory");
@@ -492,7 +497,7 @@ impl Director {
         self.outcome.repeated_requests = callers.errors();
         let effects = self.stage.effects.entries();
         self.outcome.repeated_runs = crate::log::client_log(&[], &effects).repeated_runs();
-        if !self.outcome.problems.is_empty() {
+        if !self.outcome.problems.is_empty() || self.plan.keeps_logs {
             self.outcome.logs = Some(self.stage.keep());
         }
         self.outcome

@@ -49,6 +49,11 @@ impl NodeProcess {
         Ok(NodeProcess { options, started: Instant::now(), child, is_ready, is_paused: false })
     }
 
+    /// The id of the process, unless it has ended.
+    pub fn process(&self) -> Option<u32> {
+        self.child.id()
+    }
+
     /// Whether it has said that it works.
     pub fn is_ready(&self) -> bool {
         *self.is_ready.borrow()

@@ -13,6 +13,7 @@ pub mod callers;
 pub mod director;
 pub mod faults;
 pub mod fleet;
+pub mod idle;
 pub mod journal;
 pub mod kinds;
 pub mod log;

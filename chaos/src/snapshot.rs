@@ -10,6 +10,9 @@ use perennial_testkit::invariants::{Snapshot, StoredInstance, StoredRows, Stored
 use tokio_postgres::{NoTls, Row};
 use uuid::Uuid;
 
+/// The stored turns of executions by number.
+type Executions = BTreeMap<u64, Vec<Arc<[u8]>>>;
+
 /// The text of a problem.
 pub type Problem = String;
 
@@ -91,7 +94,7 @@ pub async fn read(client: &mut tokio_postgres::Client, schema: &str) -> Result<S
     let inbox: Vec<InboxRow> = inbox.iter().map(inbox_row).collect();
     let tasks: Vec<TaskRow> = tasks.iter().map(task_row).collect();
     let mut snapshot = Snapshot::default();
-    let mut by_key: BTreeMap<InstanceKey, BTreeMap<u64, Vec<Arc<[u8]>>>> = BTreeMap::new();
+    let mut by_key: BTreeMap<InstanceKey, Executions> = BTreeMap::new();
     let mut stored = StoredRows { others, ..StoredRows::default() };
     for row in &turns {
         let (key, execution) = (key(row, "key"), number(row, "execution"));

@@ -4,6 +4,7 @@
 //! step failed, 2 for invalid arguments. Each task has its own file.
 
 mod bench;
+mod chaos;
 mod command;
 mod house_rules;
 mod licences;
@@ -27,6 +28,7 @@ Usage: cargo xtask <task>
 Tasks:
   test      compile the benchmarks and run all tests, including doc tests; installs PostgreSQL if it can and must
   bench     run the load generator in release mode: bench [WORKLOAD…] [--store URL] [--json], bench --help
+  chaos     run nodes as processes and inject faults: chaos [--minutes M] [--faults N] [--seed S], chaos --help
   lint      check formatting, clippy, docs, links, the guide, house rules, sizes, the log page, the minimum compiler
             version, neighbours, packages and the licences of dependencies
   timeline  draw docs/timeline.txt, the output of a real run, as docs/timeline.svg
@@ -35,6 +37,7 @@ Tasks:
 #[derive(Debug, PartialEq, Eq)]
 enum Task {
     Bench(Vec<String>),
+    Chaos(Vec<String>),
     Test,
     Lint,
     Timeline,
@@ -46,6 +49,7 @@ fn main() -> ExitCode {
         std::env::args_os().skip(1).map(|argument| argument.to_string_lossy().into_owned()).collect();
     let outcome = match parse(&arguments) {
         Ok(Task::Bench(arguments)) => bench::run(&arguments).map_err(|failure| vec![failure]),
+        Ok(Task::Chaos(arguments)) => chaos::run(&arguments).map_err(|failure| vec![failure]),
         Ok(Task::Test) => test::run().map_err(|failure| vec![failure]),
         Ok(Task::Lint) => lint::run(),
         Ok(Task::Timeline) => timeline::run().map_err(|failure| vec![failure]),
@@ -79,6 +83,7 @@ fn parse(arguments: &[String]) -> Result<Task, String> {
     };
     let task = match task.as_str() {
         "bench" => return Ok(Task::Bench(rest.to_vec())),
+        "chaos" => return Ok(Task::Chaos(rest.to_vec())),
         "test" => Task::Test,
         "lint" => Task::Lint,
         "timeline" => Task::Timeline,

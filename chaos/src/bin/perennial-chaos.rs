@@ -8,6 +8,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use clap::Parser;
 use perennial_chaos::director::{Outcome, Plan, run};
+use perennial_chaos::idle::{self, IdleCost};
 use perennial_chaos::takeover;
 
 /// Runs nodes as processes over one store, under a mixed load, and injects faults.
@@ -35,6 +36,12 @@ struct Arguments {
     /// Measures this many takeovers after a kill instead of injecting faults.
     #[arg(long)]
     takeover: Option<usize>,
+    /// Measures for this many seconds what an idle node costs, instead of injecting faults.
+    #[arg(long)]
+    idle: Option<u64>,
+    /// Keeps the logs of the run.
+    #[arg(long)]
+    keep: bool,
     /// Prints the summary alone.
     #[arg(long)]
     quiet: bool,
@@ -43,8 +50,8 @@ struct Arguments {
 fn parse_range(text: &str) -> Result<(usize, usize), String> {
     let (low, high) = text.split_once("..").unwrap_or((text, text));
     match (low.parse(), high.parse()) {
-        (Ok(low), Ok(high)) if 2 <= low && low <= high && high <= 20 => Ok((low, high)),
-        _ => Err(format!("{text:?} is not a range of 2 to 20 nodes, such as 3..5")),
+        (Ok(low), Ok(high)) if 1 <= low && low <= high && high <= 20 => Ok((low, high)),
+        _ => Err(format!("{text:?} is not a range of 1 to 20 nodes, such as 3..5")),
     }
 }
 
@@ -64,6 +71,16 @@ fn main() -> ExitCode {
         println!("{}", takeover::summary(lease, &measured));
         return ExitCode::SUCCESS;
     }
+    if let Some(seconds) = arguments.idle {
+        let nodes = arguments.nodes.0;
+        let time = Duration::from_secs(seconds.max(1));
+        let IdleCost { transactions, processor_percent } =
+            tokio.block_on(idle::measure(&node_program(), nodes, time));
+        println!(
+            "{nodes} idle nodes: {transactions:.2} transactions/s and {processor_percent:.2} % of a core each"
+        );
+        return ExitCode::SUCCESS;
+    }
     let seed = arguments.seed.unwrap_or_else(|| {
         SystemTime::now().duration_since(UNIX_EPOCH).map_or(1, |since| u64::from(since.subsec_nanos()))
     });
@@ -77,6 +94,7 @@ fn main() -> ExitCode {
         lease,
         pause_ms: (100, 700),
         is_verbose: !arguments.quiet,
+        keeps_logs: arguments.keep,
     }));
     print(&outcome);
     if outcome.problems.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
@@ -100,8 +118,11 @@ fn print(outcome: &Outcome) {
     for problem in &outcome.problems {
         println!("PROBLEM {problem}");
     }
-    match &outcome.logs {
-        Some(logs) => println!("{} problems; the logs are in {}", outcome.problems.len(), logs.display()),
-        None => println!("0 lost, 0 doubled, all invariants hold"),
+    if let Some(logs) = &outcome.logs {
+        println!("the logs are in {}", logs.display());
+    }
+    match outcome.problems.len() {
+        0 => println!("0 lost, 0 doubled, all invariants hold"),
+        count => println!("{count} problems"),
     }
 }

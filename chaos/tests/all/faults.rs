@@ -18,6 +18,7 @@ async fn n9_fifty_faults_lose_nothing_and_double_nothing() {
         lease: LEASE,
         pause_ms: (100, 500),
         is_verbose: true,
+        keeps_logs: false,
     })
     .await;
     println!("{outcome:#?}");

@@ -45,10 +45,12 @@ async fn s9_fifty_nodes_open_an_empty_database_at_once() {
     let template = stage.fleet.template().clone();
     let url = format!("{}?connections=2", template.url);
     let options = NodeOptions { url, ..template };
+    let begun_ms = now_ms();
     let numbers: Vec<u64> = (0..50).map(|_| stage.fleet.add_with(options.clone())).collect();
     for number in &numbers {
         stage.ready(*number).await;
     }
+    println!("fifty nodes work after {} ms", now_ms() - begun_ms);
     let client = stage.client();
     for number in 0..20 {
         client.start("sequence", &format!("sequence-{number}"), Payload::null()).await.unwrap();

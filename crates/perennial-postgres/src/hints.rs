@@ -1,7 +1,8 @@
 //! Hints: what may have changed, told to whoever watches here and, by NOTIFY, in other processes.
 //!
 //! One connection listens and notifies. What gathers within a few milliseconds is one notification, on which nobody waits.
-//! When the connection was lost, everything may have changed.
+//! When the connection was lost, everything may have changed. While there is none, nobody hears of what others do, and whoever
+//! watches here is told every second that something may have changed.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -21,11 +22,17 @@ use crate::tls;
 const GATHER: Duration = Duration::from_millis(4);
 /// How long to wait before the next try after a connection was lost: at first, and at most.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
+/// Without hints, something may have changed after this time.
+const UNHEARD: Duration = Duration::from_secs(1);
+/// What may have changed without a hint. Owners are looked at with each renewal in any case.
+const ANYTHING: Changes = Changes { owners: ShardSet::EMPTY, ..Changes::ALL };
 
 #[derive(Default)]
 pub(crate) struct Hints {
     watchers: Mutex<Vec<Watcher>>,
     pending: Mutex<Changes>,
+    /// What was sent last, until it is known to have arrived.
+    sent: Mutex<Changes>,
     something: Notify,
     closed: Notify,
 }
@@ -59,6 +66,10 @@ impl Hints {
         self.pending.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn sent(&self) -> MutexGuard<'_, Changes> {
+        self.sent.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn lock_watchers(&self) -> MutexGuard<'_, Vec<Watcher>> {
         self.watchers.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -69,6 +80,26 @@ impl Hints {
             () = self.closed.notified() => {}
             () = self.connect_again_and_again(&target) => {}
         }
+    }
+
+    /// Tells whoever watches here now and then that something may have changed, until the store is closed: others cannot
+    /// say so.
+    pub(crate) async fn do_without(self: Arc<Hints>) {
+        tokio::select! {
+            () = self.closed.notified() => {}
+            () = self.tell_now_and_then(Duration::MAX) => {}
+        }
+    }
+
+    /// Passes this much time.
+    async fn tell_now_and_then(&self, time: Duration) {
+        let mut left = time;
+        while left > UNHEARD {
+            tokio::time::sleep(UNHEARD).await;
+            left = left.saturating_sub(UNHEARD);
+            self.tell_here(&ANYTHING);
+        }
+        tokio::time::sleep(left).await;
     }
 
     async fn connect_again_and_again(&self, target: &Target) {
@@ -89,7 +120,7 @@ impl Hints {
             };
             is_first = false;
             tracing::debug!(target: log::STORE, problem, "hints interrupted; polling meanwhile");
-            tokio::time::sleep(pause).await;
+            self.tell_now_and_then(pause).await;
             pause = (pause * 2).min(PAUSE.1);
         }
     }
@@ -97,6 +128,10 @@ impl Hints {
     /// Sends what gathers and passes on what comes, until the connection is lost.
     async fn talk(&self, line: Line, own: &str) -> String {
         let Line { client, mut heard, channel } = line;
+        // The last connection may have been lost before this was sent.
+        let unsure = std::mem::take(&mut *self.sent());
+        self.pending().extend_from(&unsure);
+        self.something.notify_one();
         let sending = async {
             loop {
                 self.something.notified().await;
@@ -104,11 +139,13 @@ impl Hints {
                 if changes.is_empty() {
                     continue;
                 }
+                *self.sent() = changes;
                 let payload = encode(own, &changes);
                 let sent = client.query("SELECT pg_notify($1, $2)", &[&channel, &payload]).await;
                 if let Err(error) = sent {
                     return describe(&error);
                 }
+                *self.sent() = Changes::default();
                 tokio::time::sleep(GATHER).await;
             }
         };

@@ -128,6 +128,8 @@ impl PostgresStore {
         let (pool, hints) = (Pool::new(Arc::clone(&target)), Arc::new(Hints::default()));
         if target.options.hints && !target.options.pooler {
             drop(tokio::spawn(Arc::clone(&hints).exchange(Arc::clone(&target))));
+        } else {
+            drop(tokio::spawn(Arc::clone(&hints).do_without()));
         }
         let inner = Inner { target, pool, hints, unread: Unread::default() };
         Ok(PostgresStore { inner: Arc::new(inner) })

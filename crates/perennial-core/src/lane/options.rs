@@ -20,6 +20,9 @@ pub struct LaneOptions {
     pub info: Arc<[u8]>,
     /// How long the session lives without a renewal; it is renewed after a third of this time. Default 10 s.
     pub lease_ms: u64,
+    /// The first lease of running activities that are handed over to the node, which renews it: the same as
+    /// [`NodeOptions::task_lease_ms`](crate::node::NodeOptions::task_lease_ms). Default 30 s.
+    pub task_lease_ms: u64,
     /// The maximum number of commits in one transaction. Default 1,024.
     pub max_batch: usize,
     /// The approximate maximum size of one transaction in bytes. Default 32 MiB.
@@ -52,6 +55,7 @@ impl Default for LaneOptions {
             node: SessionId(0),
             info: Arc::from([]),
             lease_ms: 10_000,
+            task_lease_ms: 30_000,
             max_batch: 1_024,
             max_batch_bytes: 32 << 20,
             page_rows: 1_000,

@@ -326,7 +326,7 @@ impl Lane {
         // A few at a time, so that a new node does not cause a stall; less than the time between two renewals.
         self.releases_from = now + Duration::from_millis(self.lease.lease_ms() / 4);
         self.outbox.push(LaneOutput::Lost(gone));
-        let (holder, lease_ms) = (self.options.node, 3 * self.lease.lease_ms());
+        let (holder, lease_ms) = (self.options.node, self.options.task_lease_ms);
         for shard in gone.iter() {
             self.tenures.leave(shard);
             self.feed(now, shard, |shard, now_ms| shard.handle_releasing(now_ms, holder, lease_ms));

@@ -66,7 +66,7 @@ fn n8_running_activities_are_handed_over_to_the_node_and_end_there() {
     node.commit();
     assert!(node.lane().shards().is_empty());
     assert_eq!((node.handed_over("a"), node.stops().len()), (vec!["A1".to_owned()], 0));
-    assert_eq!(node.tasks("a"), ["A1 1 leased, due 35000"]);
+    assert_eq!(node.tasks("a"), ["A1 1 leased, due 31000"]);
     let rival = node.open_rival_of(&ShardSet::ALL);
     assert!(node.finish_handed_over("a", "A1", "done"), "it is still the node's");
     node.end_session(rival);
@@ -128,7 +128,7 @@ fn n8_a_report_while_a_row_is_handed_over_does_not_take_the_row_back() {
     assert_eq!(node.batch(), ["a"]);
     node.heartbeat("a", "A1", "half").settle();
     assert!(node.lane().shards().is_empty());
-    assert_eq!(node.tasks("a"), ["A1 1 leased, due 35000"]);
+    assert_eq!(node.tasks("a"), ["A1 1 leased, due 31000"]);
     assert!(node.finish_handed_over("a", "A1", "done"), "it is the node's");
     assert!(node.tasks("a").is_empty());
 }
@@ -143,7 +143,7 @@ fn n8_an_activity_that_ends_before_its_row_is_durable_is_not_handed_over() {
     node.settle();
     assert!(node.handed_over("a").is_empty() && node.lane().shards().is_empty());
     assert_eq!(node.status("a"), "completed", "the shard still worked");
-    assert_eq!(node.tasks("a"), ["A1 1 leased, due 35000, cancelled"], "whoever takes tasks sees to it");
+    assert_eq!(node.tasks("a"), ["A1 1 leased, due 31000, cancelled"], "whoever takes tasks sees to it");
     node.at(35_000).take_tasks(&[], 1);
     assert!(node.tasks("a").is_empty());
 }
@@ -195,7 +195,7 @@ fn n8_timers_and_messages_of_a_shard_that_leaves_are_left_to_the_next_owner() {
     assert_eq!(node.lines("a").len(), 3, "it is nobody's");
     node.set_target(SHARDS).at(10_000).pass_inbox().settle();
     assert_eq!(node.status("a"), "completed");
-    assert_eq!(node.tasks("a"), ["slow 1 leased, due 35000, cancelled"], "its renewal says so");
+    assert_eq!(node.tasks("a"), ["slow 1 leased, due 31000, cancelled"], "its renewal says so");
 }
 
 #[test]

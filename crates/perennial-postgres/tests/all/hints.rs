@@ -86,3 +86,40 @@ fn n12_without_hints_nobody_listens_and_nothing_is_lost() {
     let pattern = format!("%LISTEN \"perennial:{}\"%", schema_of(&url));
     assert_eq!(Sql::connect(&url).query(listening, &[&pattern]).len(), 0);
 }
+
+#[test]
+fn n12_what_is_told_while_the_connection_is_lost_arrives_after_all() {
+    let url = TestServer::shared().new_schema();
+    let (owner, sender) = (subject(&url), subject(&url));
+    let session = owner.own_all();
+    let a = row(1, "a");
+    owner.write(session, start(&a));
+    let sql = Sql::connect(&url);
+    // The owner's own connection is not lost: what it hears comes from the sender.
+    let listening =
+        "SELECT pid FROM pg_stat_activity WHERE query LIKE $1 ORDER BY backend_start DESC LIMIT 1";
+    let pattern = format!("%LISTEN \"perennial:{}\"%", schema_of(&url));
+    wait_for_listeners(&sql, &url, 2);
+    let heard = hints(&owner);
+    for _ in 0..10 {
+        while sql.query(listening, &[&pattern]).is_empty() {
+            std::thread::yield_now();
+        }
+        let kill = format!("SELECT pg_terminate_backend(pid) FROM ({listening}) AS last");
+        sql.query(&kill, &[&pattern]);
+        sender.sent(message("a", None, "hello"));
+        let changes = heard.recv_timeout(PATIENCE).expect("a hint comes");
+        assert!(changes.inbox.contains(a.shard), "{changes:?}");
+        while heard.try_recv().is_ok() {}
+    }
+}
+
+#[test]
+fn n12_without_hints_something_may_have_changed_every_second() {
+    let url = TestServer::shared().new_schema();
+    let owner = subject(&format!("{url}&hints=off"));
+    let heard = hints(&owner);
+    let anything = Changes { owners: ShardSet::EMPTY, ..Changes::ALL };
+    assert_eq!(heard.recv_timeout(PATIENCE), Ok(anything));
+    assert_eq!(heard.recv_timeout(PATIENCE), Ok(anything));
+}

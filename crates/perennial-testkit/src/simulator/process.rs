@@ -126,6 +126,7 @@ impl Simulation {
             node: node.id(),
             info: info.encode(),
             lease_ms: self.plan.lease_ms,
+            task_lease_ms: self.plan.task_lease_ms,
             max_batch: self.plan.max_batch,
             page_rows: self.plan.page_rows,
             max_loads: self.plan.max_loads,

@@ -100,6 +100,9 @@ impl Driver {
         let store = if codecs.is_empty() { store } else { encoded(store, codecs) };
         let info = registry.node_info(&options);
         let draw = || uuid::Uuid::new_v4().as_u64_pair().0;
+        let lease_ms = u64::try_from(options.lease.as_millis()).unwrap_or(u64::MAX);
+        // A node's session has expired by the time that the leases of its tasks do.
+        let task_lease_ms = lease_ms.saturating_mul(3);
         let lanes = match (role, options.lanes) {
             (SessionRole::Maintenance, _) => 1,
             (_, _) if !options.owns_shards => 0,
@@ -110,7 +113,8 @@ impl Driver {
         let node = Node::new(
             NodeOptions {
                 served: registry.served(&options.tags),
-                lease_ms: u64::try_from(options.lease.as_millis()).unwrap_or(u64::MAX),
+                lease_ms,
+                task_lease_ms,
                 quarantine_after: options.shard.quarantine_after,
                 max_interruptions: options.shard.max_interruptions,
                 healthy: options.shard.healthy,
@@ -127,7 +131,8 @@ impl Driver {
             role,
             node: node.id(),
             info: info.encode(),
-            lease_ms: u64::try_from(options.lease.as_millis()).unwrap_or(u64::MAX),
+            lease_ms,
+            task_lease_ms,
             max_batch: options.max_batch,
             keep_executions: options.keep_executions,
             keep_executions_ms: options
