@@ -24,6 +24,9 @@ const READ_TRIES: u32 = 3;
 /// How long to wait before the next try at first; it doubles, up to the second.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(100));
 
+/// The server works on a few batches of a process at a time with profit.
+const MOST_LANES: usize = 4;
+
 /// A store in a schema of a PostgreSQL database, for any number of nodes.
 ///
 /// It is an [`AsyncStore`]: its calls run in the tokio runtime of whoever makes them. [`open`] makes a [`Store`] with a
@@ -197,6 +200,11 @@ impl Drop for OwnRuntime {
 }
 
 impl AsyncStore for PostgresStore {
+    /// Lanes commit on connections of their own; more than there are cores would only make smaller batches.
+    fn useful_lanes(&self) -> usize {
+        std::thread::available_parallelism().map_or(1, usize::from).clamp(1, MOST_LANES)
+    }
+
     async fn open_session(&self, session: NewSession) -> Result<Lease, StoreError> {
         sessions::open(&self.inner, session).await
     }
