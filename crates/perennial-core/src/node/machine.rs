@@ -20,24 +20,19 @@ use crate::store::{
 };
 
 use super::calls::{Calls, Purpose, RETRY_PAUSE};
+use super::membership::Membership;
 use super::options::NodeOptions;
 use super::output::NodeOutput;
 use super::quarantine_gate::{QuarantineGate, Waiting};
-use super::share::{self, PeerCode};
 use super::stopping::{Step, StopPatience, Stopping, Unfinished};
 use super::taken::{Taken, task_id};
-
-/// Hints about owners lead to one read of the directory in this time.
-const HINTED_LOOK_PAUSE: Duration = Duration::from_millis(50);
 
 /// What the lanes of one process have in common. See the [module](super) for how to drive it.
 pub struct Node {
     options: NodeOptions,
     lease: LeaseKeeper,
     routes: Vec<Option<usize>>,
-    targets: Vec<Option<usize>>,
-    /// As the driver knows it.
-    peer_code: PeerCode,
+    membership: Membership,
     taken: Taken,
     /// Counts down, to distinguish taken tasks from those of lanes, whose tenures count up.
     tenures: u64,
@@ -46,11 +41,6 @@ pub struct Node {
     poll_pause: Duration,
     poll_at: Moment,
     calls: Calls,
-    /// When a session of another node in the directory expires: its shards may be claimed then.
-    look_at: Option<Moment>,
-    /// When to read the directory because of a hint.
-    hinted_look_at: Option<Moment>,
-    looked_at: Option<Moment>,
     is_stopping: bool,
     stopping: Option<Stopping>,
     is_failed: bool,
@@ -65,8 +55,7 @@ impl Node {
         let mut node = Node {
             lease: LeaseKeeper::new(session, options.lease_ms),
             routes: vec![None; SHARDS],
-            targets: vec![None; options.lanes],
-            peer_code: PeerCode::default(),
+            membership: Membership::new(options.lanes),
             taken: Taken::new(options.task_lease_ms, options.healthy),
             tenures: u64::MAX,
             quarantine: QuarantineGate::new(options.quarantine_after, options.healthy),
@@ -74,9 +63,6 @@ impl Node {
             poll_pause: options.poll_pauses.0,
             poll_at: Moment::ZERO,
             calls: Calls::default(),
-            look_at: None,
-            hinted_look_at: None,
-            looked_at: None,
             is_stopping: false,
             stopping: None,
             is_failed: false,
@@ -107,8 +93,7 @@ impl Node {
             self.taken.next_wake(),
             self.quarantine.next_wake(),
             poll,
-            self.look_at,
-            self.hinted_look_at,
+            self.membership.next_wake(),
             stopping,
         ];
         all.into_iter().flatten().min()
@@ -166,10 +151,8 @@ impl Node {
         if !changes.tasks.is_empty() {
             self.wants_tasks = true;
         }
-        if !changes.owners.is_empty() && self.owns_shards() && !self.is_stopping {
-            // A read in progress may have missed it, so it is read again; many hints in a row are one read.
-            let at = self.looked_at.map_or(now, |looked| now.max(looked + HINTED_LOOK_PAUSE));
-            self.hinted_look_at.get_or_insert(at);
+        if !changes.owners.is_empty() && !self.is_stopping {
+            self.membership.handle_hint(now);
         }
         self.handle_time(now, free);
     }
@@ -182,8 +165,7 @@ impl Node {
         if self.lease.take_renewal(now) {
             self.issue(now, Purpose::Renew);
         }
-        if self.look_at.into_iter().chain(self.hinted_look_at).any(|at| now >= at) {
-            (self.look_at, self.hinted_look_at) = (None, None);
+        if self.membership.take_look(now) {
             self.issue(now, Purpose::Directory);
         }
         for purpose in self.calls.take_due(now) {
@@ -311,7 +293,7 @@ impl Node {
             return;
         }
         self.is_stopping = true;
-        self.stopping = Some(Stopping::new(now, patience, self.targets.len()));
+        self.stopping = Some(Stopping::new(now, patience, self.membership.lanes()));
         self.outputs.push(NodeOutput::StopTaking);
         for task in self.quarantine.take_tasks() {
             self.handle_task_released(now, &task);
@@ -453,7 +435,7 @@ impl Node {
             }
             (Purpose::Directory, error) => {
                 tracing::debug!(target: log::NODE, %error, "node directory cannot be read; retrying");
-                self.look_at = Some(now + RETRY_PAUSE);
+                self.membership.look_again(now + RETRY_PAUSE);
             }
             // The next take or renewal happens anyway.
             (Purpose::Take { .. } | Purpose::RenewTasks(_), error) => {
@@ -495,29 +477,12 @@ impl Node {
         }
     }
 
-    /// Divides the shards among the live nodes, and this node's part among its lanes.
     fn divide(&mut self, now: Moment, directory: &Directory) {
-        let share = match self.options.info.owns_shards {
-            true => share::of_node(self.id(), directory),
-            false => 0,
-        };
-        let peer_code = share::peer_code(self.id(), directory);
-        if peer_code != self.peer_code {
-            self.peer_code = peer_code.clone();
-            self.outputs.push(NodeOutput::PeerCode(peer_code));
+        let (id, owns_shards) = (self.id(), self.options.info.owns_shards);
+        self.outputs.extend(self.membership.divide(now, id, owns_shards, directory));
+        if self.is_stopping {
+            self.membership.stop_looking();
         }
-        // Shards of an expired session can be claimed, even by a lane whose target has not changed.
-        let can_be_had = share::has_expired_owner(self.id(), directory);
-        let lanes = self.targets.len();
-        for (lane, target) in self.targets.iter_mut().enumerate() {
-            let shards = share::part(share, lanes, lane);
-            if target.replace(shards) != Some(shards) || can_be_had {
-                self.outputs.push(NodeOutput::Target { lane, shards });
-            }
-        }
-        // A renewed session is seen again, with its next expiry, after this node's own renewal.
-        let expires_in = share::next_expiry(self.id(), directory);
-        self.look_at = expires_in.filter(|_| !self.is_stopping && lanes > 0).map(|left| now + left);
     }
 
     // ---- stopping -------------------------------------------------------------------------------------------------
@@ -546,13 +511,9 @@ impl Node {
         }
     }
 
-    fn owns_shards(&self) -> bool {
-        !self.targets.is_empty()
-    }
-
     fn end(&mut self, now: Moment) {
         self.lease.handle_ending();
-        (self.look_at, self.hinted_look_at) = (None, None);
+        self.membership.stop_looking();
         self.issue(now, Purpose::End);
     }
 
@@ -688,7 +649,7 @@ impl Node {
     fn issue(&mut self, now: Moment, purpose: Purpose) {
         let (holder, lease_ms) = (self.id(), self.options.task_lease_ms);
         if matches!(purpose, Purpose::Directory) {
-            self.looked_at = Some(now);
+            self.membership.handle_looking(now);
         }
         let call = match &purpose {
             Purpose::Open => StoreCall::OpenSession(NewSession {

@@ -15,6 +15,7 @@
 
 mod calls;
 mod machine;
+mod membership;
 mod options;
 mod output;
 mod quarantine_gate;

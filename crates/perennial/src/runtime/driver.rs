@@ -11,10 +11,10 @@ use std::time::Duration;
 
 use perennial_core::ErrorCode;
 use perennial_core::codec::Codecs;
-use perennial_core::lane::{Lane, LaneOptions, LaneOutput, Moment};
+use perennial_core::lane::{Lane, LaneOutput, Moment};
 use perennial_core::log;
-use perennial_core::node::{Node, NodeOptions, NodeOutput, StopPatience, Unfinished};
-use perennial_core::shard::{ActivityTask, Counters, Request, Response, ShardOptions, TokenKey};
+use perennial_core::node::{Node, NodeOutput, StopPatience, Unfinished};
+use perennial_core::shard::{ActivityTask, Counters, Request, Response};
 use perennial_core::store::{Changes, InboxNumber, SessionRole, Store, StoreError, Watcher};
 use perennial_core::{ActivityError, NotOfType, Payload};
 use tokio::sync::{Notify, watch};
@@ -22,6 +22,7 @@ use tokio::sync::{Notify, watch};
 use super::builder::RuntimeOptions;
 use super::callers::{Caller, Callers};
 use super::clock::{ClockCheck, LocalClock};
+use super::machines;
 use super::registry::Registry;
 use super::timekeeper::{Timekeeper, Waker};
 use super::turn_threads::{TurnThreads, TurnWork};
@@ -123,44 +124,7 @@ impl Driver {
         let codecs = &options.shard.codecs;
         // Without codecs there is no wrapper around the store.
         let store = if codecs.is_empty() { store } else { encoded(store, codecs) };
-        let info = registry.node_info(&options);
-        let draw = || uuid::Uuid::new_v4().as_u64_pair().0;
-        let lease_ms = u64::try_from(options.lease.as_millis()).unwrap_or(u64::MAX);
-        // A node's session has expired by the time that the leases of its tasks do.
-        let task_lease_ms = lease_ms.saturating_mul(3);
-        let node = Node::new(
-            NodeOptions {
-                served: registry.served(&options.tags),
-                lease_ms,
-                task_lease_ms,
-                quarantine_after: options.shard.quarantine_after,
-                max_interruptions: options.shard.max_interruptions,
-                healthy: options.shard.healthy,
-                info: info.clone(),
-                ..NodeOptions::default()
-            },
-            draw(),
-            now,
-        );
-        let token_key = TokenKey(uuid::Uuid::new_v4().as_u128());
-        let lane = Lane::new(
-            LaneOptions {
-                shard: ShardOptions { token_key, ..options.shard.clone() },
-                role,
-                node: node.id(),
-                info: info.encode(),
-                lease_ms,
-                task_lease_ms,
-                max_batch: options.max_batch,
-                keep_executions: options.keep_executions,
-                keep_executions_ms: options
-                    .keep_executions_for
-                    .map(|age| u64::try_from(age.as_millis()).unwrap_or(u64::MAX)),
-                ..LaneOptions::default()
-            },
-            draw(),
-            now,
-        );
+        let (node, lane) = machines::of(&options, &registry, role, now);
         let workers = Workers::new(handle, options.activity_slots, options.activity_cancel_grace);
         Arc::new(Driver {
             options,

@@ -8,6 +8,7 @@ mod callers;
 mod clock;
 mod driver;
 mod heartbeat_monitor;
+mod machines;
 mod preflight;
 mod registry;
 mod standalone_attempt;
