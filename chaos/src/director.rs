@@ -75,7 +75,7 @@ pub struct Outcome {
 /// A server with nodes: the ground of a run and of tests.
 #[derive(Debug)]
 pub struct Stage {
-    /// The server.
+    /// A private server, which ends with the stage.
     pub server: TestServer,
     /// The proxy in front of it.
     pub proxy: Proxy,

@@ -19,7 +19,7 @@ const PAUSE: Duration = Duration::from_millis(20);
 /// One node process. It is killed when it is dropped.
 #[derive(Debug)]
 pub struct NodeProcess {
-    /// Its options.
+    /// How it was started.
     pub options: NodeOptions,
     /// When it was started.
     pub started: Instant,

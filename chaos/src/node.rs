@@ -48,7 +48,7 @@ pub struct NodeOptions {
     /// Has the activity `special`, which other nodes do not have.
     #[arg(long)]
     pub special: bool,
-    /// Its tags.
+    /// A tag of the node; may be given several times.
     #[arg(long)]
     pub tag: Vec<String>,
     /// Starts instances itself, through the runtime's own client.

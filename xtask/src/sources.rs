@@ -18,7 +18,7 @@ pub(crate) struct Source {
 /// the programs recorded by releases, which are never edited.
 pub(crate) fn read(workspace_root: &Path) -> Result<Vec<Source>, Failure> {
     let mut paths = Vec::new();
-    for directory in ["crates", "bench", "xtask", "fuzz"] {
+    for directory in ["crates", "bench", "chaos", "xtask", "fuzz"] {
         collect(&workspace_root.join(directory), &mut paths).map_err(|error| Failure::new(STEP, error))?;
     }
     paths.sort();

@@ -1,5 +1,6 @@
 //! Nodes as real processes over a real server.
 
+mod checker;
 mod faults;
 mod handover;
 mod membership;
