@@ -511,7 +511,7 @@ impl From<Failure> for Error {
     fn from(failure: Failure) -> Error {
         match failure {
             Failure::Store(error) => error.into(),
-            Failure::Other(reason) => StoreError::Failed(reason).into(),
+            failure => StoreError::Failed(failure.to_string()).into(),
         }
     }
 }
@@ -544,7 +544,7 @@ fn close(store: &Arc<dyn Store>) -> impl Future<Output = Result<(), StoreError>>
 impl Drop for Runtime {
     fn drop(&mut self) {
         if !self.stopped {
-            self.driver.fail(Failure::Other("the runtime was dropped".to_owned()));
+            self.driver.fail(Failure::Dropped);
             self.driver.abandon();
             let (sender, receiver) = std::sync::mpsc::channel();
             self.driver.store.close(Box::new(move |_| {
