@@ -495,8 +495,10 @@ fn number(from: u64, to: u64) -> clap::builder::RangedU64ValueParser<u64> {
 }
 
 fn status(text: &str) -> Result<Status, String> {
-    let names = || Status::ALL.map(Status::name).join(", ");
-    Status::from_name(text).ok_or_else(|| format!("expected one of {}", names()))
+    Status::from_name(text).ok_or_else(|| match text {
+        "blocked" | "paused" => format!("a {text} instance is pending or running; use --{text}"),
+        _ => format!("expected one of {}", Status::ALL.map(Status::name).join(", ")),
+    })
 }
 
 fn attribute(text: &str) -> Result<(String, Payload), String> {

@@ -103,6 +103,21 @@ pub(crate) fn tried<'a>(history: &'a History, tasks: &'a [TaskRow]) -> Vec<Tried
     found.into_values().collect()
 }
 
+/// How many activities are printed.
+const SHOWN: usize = 50;
+
+/// The lines for people: of many activities, the latest.
+pub(crate) fn latest(tried: &[Tried<'_>]) -> Vec<String> {
+    let left_out = tried.len().saturating_sub(SHOWN);
+    let more = || format!("{} before these; `perennial show --json` has all", many_activities(left_out));
+    let shown = tried[left_out..].iter().flat_map(Tried::lines);
+    (left_out > 0).then(more).into_iter().chain(shown).collect()
+}
+
+fn many_activities(count: usize) -> String {
+    format!("{count} {}", if count == 1 { "activity" } else { "activities" })
+}
+
 impl<'a> Tried<'a> {
     fn new(
         name: &'a str,
@@ -117,7 +132,7 @@ impl<'a> Tried<'a> {
     }
 
     /// One line for the activity, and one for each attempt.
-    pub(crate) fn lines(&self) -> Vec<String> {
+    fn lines(&self) -> Vec<String> {
         let Tried { name, event, attempt, state, due_ms, interruptions, attempts, .. } = self;
         let due_ms = due_ms.map(moment);
         let state = match (self.waits_for_token_since_ms, due_ms) {
@@ -170,6 +185,20 @@ fn attempt_line(attempt: &AttemptView<'_>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn p8_the_latest_of_many_activities_are_printed() {
+        let attempts = Trail::default();
+        let tried = |count: u64| {
+            let one = |event| Tried::new("send", EventId(event), 1, "leased", &attempts);
+            latest(&(1..=count).map(one).collect::<Vec<_>>())
+        };
+        assert_eq!(tried(50).len(), 50);
+        let many = tried(10_000);
+        assert_eq!(many.len(), 51);
+        assert_eq!(many[0], "9950 activities before these; `perennial show --json` has all");
+        assert_eq!(many[50], r#"activity "send" (event 10000): attempt 1 leased"#);
+    }
 
     #[test]
     fn g22_an_activity_whose_process_died_shows_how_often() {

@@ -215,7 +215,7 @@ fn stuck_signs(stuck: &StuckReport) -> Vec<Sign> {
         problem(format!("{}: {named}{more}", finding.text), finding.remedy.clone())
     };
     let mut signs: Vec<Sign> = findings.map(sign).collect();
-    if signs.is_empty() {
+    if stuck.findings.is_empty() {
         signs.push(Sign::Ok("no work is stuck".to_owned()));
     }
     if !stuck.is_complete {

@@ -6,13 +6,13 @@ use perennial::client::{PageKey, Tree};
 use perennial::explain::{Explanation, Wait, WaitReason};
 use perennial::history::TraceContext;
 use perennial::history::{Ending, History, Job, Reset, Turn};
-use perennial::{Client, ClientError, Filter, InstanceKey, InstanceView, Payload, StoreError};
+use perennial::{Client, ClientError, ErrorCode, Filter, InstanceKey, InstanceView, Payload, StoreError};
 use serde::Serialize;
 
-use crate::attempts::{Tried, tried};
+use crate::attempts::{self, Tried, tried};
 use crate::exit::Failure;
 use crate::output::{columns, fitting, line, many, moment, object, pairs, span, table};
-use crate::remedy::remedy;
+use crate::remedy::{by_code, remedy};
 use crate::store::StoreAt;
 
 pub(crate) async fn list(
@@ -206,13 +206,24 @@ pub(crate) async fn show(store: &StoreAt, id: &str, as_json: bool) -> Result<(),
     rows.extend(explained.as_ref().and_then(Explanation::untaken_text).map(|untaken| ("unread", untaken)));
     rows.extend(trace.map(|trace| ("trace", trace.parent.clone())));
     rows.extend(trace.and_then(|trace| trace.state.clone()).map(|state| ("trace state", state)));
-    rows.extend(tried.iter().flat_map(Tried::lines).map(|line| ("attempts", line)));
-    rows.extend(damage.map(|damage| ("damage", damage)));
+    rows.extend(attempts::latest(&tried).into_iter().map(|line| ("attempts", line)));
+    rows.extend(damage_rows(store, &status, damage));
     table(&pairs(rows))?;
     if let Some(blocked) = &status.blocked {
         line(format!("\n{}", blocked.report.trim_end()))?;
     }
     Ok(())
+}
+
+/// What is damaged, with a remedy unless that of the block is shown.
+fn damage_rows(
+    store: &StoreAt,
+    status: &InstanceView,
+    damage: Option<String>,
+) -> Vec<(&'static str, String)> {
+    let Some(damage) = damage else { return Vec::new() };
+    let advice = status.blocked.is_none().then(|| store.advice(by_code(Some(ErrorCode::CorruptRow))));
+    [("damage", damage)].into_iter().chain(advice.map(|advice| ("remedy", advice))).collect()
 }
 
 /// Why the instance does not move. A block or a pause comes first: the waits of a blocked instance are not what keeps it

@@ -49,7 +49,8 @@ pub(crate) fn quoted(id: &str) -> String {
 const UNKNOWN: &str =
     "`perennial show` has the full report; once the cause is fixed, `perennial retry` the instance";
 
-fn by_code(code: Option<ErrorCode>) -> &'static str {
+/// The advice for an instance of which only the code of its problem is known.
+pub(crate) fn by_code(code: Option<ErrorCode>) -> &'static str {
     let Some(code) = code else {
         return UNKNOWN;
     };
@@ -75,7 +76,6 @@ fn by_code(code: Option<ErrorCode>) -> &'static str {
         ErrorCode::Nondeterminism => {
             "`perennial show` names the difference between code and history; gate the change with patched()"
         }
-        ErrorCode::Limit => "continue as new earlier, or store large payloads elsewhere and pass references",
         ErrorCode::Deadline => "move the long computation into an activity",
         ErrorCode::MissingCode => "register that orchestration and version, and restart the program",
         ErrorCode::TakesProcessDown => "fix the cause of the crash, then `perennial retry` the instance",

@@ -246,13 +246,14 @@ pub enum ClientError {
     },
     /// The instance has too many unread events.
     #[error(
-        "{prefix}: instance {id:?} has {unread} unread events; try again when it has read some",
-        prefix = self.code().prefix()
+        "{prefix}: instance {id:?} has too many unread events{}; try again when it has read some, and look for \
+         misspelled names with `perennial show`",
+        counted(*.unread), prefix = self.code().prefix()
     )]
     Full {
         /// The id of the instance.
         id: String,
-        /// The number of unread events.
+        /// The number of unread events; 0 if it is not known, because another process counts them.
         unread: usize,
     },
     /// The instance is not blocked, or is paused.
@@ -541,6 +542,10 @@ fn value_for(id: &str) -> String {
         "" => "a value of the filter".to_owned(),
         id => format!("the payload for instance {id:?}"),
     }
+}
+
+fn counted(unread: usize) -> String {
+    if unread == 0 { String::new() } else { format!(" ({unread})") }
 }
 
 /// What is known of an instance that did not end in time.

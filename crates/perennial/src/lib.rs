@@ -56,7 +56,7 @@ pub use activity::ActivityContext;
 #[doc(hidden)]
 pub use activity::{ActivityFutureBox, ActivityHandler};
 #[doc(inline)]
-pub use client::{Action, Client, InstancePage, InstanceView, NodeView, OnExisting, Prune, StartOptions};
+pub use client::{Action, Client, InstancePage, InstanceView, OnExisting, Prune, StartOptions};
 pub use error::{ClientError, Error, OrchestrationError, Result, StartError};
 pub use filter::Filter;
 pub use perennial_core::store::{Condition, FilterError, Status, StoreError, attribute};

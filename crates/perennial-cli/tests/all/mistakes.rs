@@ -61,6 +61,12 @@ async fn p8_unknown_instances_and_bad_filters_are_named() {
 
         For more information, try '--help'.
         ");
+    insta::assert_snapshot!(described(&shop.run(&["list", "--status", "blocked"]).await), @r"
+        exit 2
+        error: invalid value 'blocked' for '--status <STATUS>': a blocked instance is pending or running; use --blocked
+
+        For more information, try '--help'.
+        ");
     insta::assert_snapshot!(described(&shop.run(&["list", "--attribute", "customer"]).await), @r"
         exit 2
         error: invalid value 'customer' for '--attribute <NAME=VALUE>': expected NAME=VALUE

@@ -52,6 +52,20 @@ async fn e3_verify_names_each_damaged_row_with_its_instance_and_no_other() {
 }
 
 #[tokio::test]
+async fn h42_show_names_the_damage_of_a_history_and_a_remedy() {
+    let shop = Shop::stocked().await;
+    let connection = Connection::open(shop.path()).unwrap();
+    let damage = "UPDATE turns SET body = x'00' WHERE key = (SELECT key FROM instances WHERE id = 'order-1')";
+    assert!(connection.execute(damage, []).unwrap() > 0);
+    drop(connection);
+    let result = shop.run(&["show", "order-1"]).await;
+    let lines: Vec<&str> = result.stdout.lines().collect();
+    let place = lines.iter().position(|line| line.starts_with("damage")).expect("the damage is shown");
+    assert!(lines[place].contains("PER-0101 corrupt history: turn 1"), "{result:?}");
+    assert!(lines[place + 1].starts_with("remedy") && lines[place + 1].contains(" verify`"), "{result:?}");
+}
+
+#[tokio::test]
 async fn e3_verify_names_a_message_in_which_one_byte_was_changed() {
     let mut shop = Shop::open().await;
     shop.runtime.take().unwrap().shutdown().await.unwrap();

@@ -27,7 +27,7 @@ pub enum HistoryError {
         known: u32,
     },
     /// A recorded payload does not have the type that the code expects.
-    #[error("{prefix}: event {event} as {type_name}: {problem}", prefix = self.code().prefix())]
+    #[error("{prefix}: {} as {type_name}: {problem}", carrier(*.event), prefix = self.code().prefix())]
     PayloadMismatch {
         /// The event that carries the payload.
         event: EventId,
@@ -83,6 +83,11 @@ impl HistoryError {
             HistoryError::Undecodable { .. } => ErrorCode::PayloadUndecodable,
         }
     }
+}
+
+/// Names an event with a payload. The first one carries the input, which a user would not look for by its number.
+fn carrier(event: EventId) -> String {
+    if event == EventId(1) { "event 1, the input,".to_owned() } else { format!("event {event}") }
 }
 
 /// A history that contradicts itself or cannot be read.

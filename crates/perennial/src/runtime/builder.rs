@@ -42,7 +42,8 @@ const MIN_LEASE: Duration = Duration::from_secs(1);
 /// Tunables of a runtime. The defaults need no tuning.
 #[derive(Clone, Debug)]
 pub struct RuntimeOptions {
-    /// The name of this node in messages. Default `node`.
+    /// The name of this node in explanations and lists. By default it is made of the machine's name and the process
+    /// id, such as `web-1-4242`.
     pub node: String,
     /// Settings of shards and executions.
     pub shard: ShardOptions,
@@ -86,7 +87,7 @@ pub struct RuntimeOptions {
 impl Default for RuntimeOptions {
     fn default() -> RuntimeOptions {
         RuntimeOptions {
-            node: "node".to_owned(),
+            node: String::new(),
             shard: ShardOptions::default(),
             turn_threads: std::thread::available_parallelism().map_or(2, usize::from),
             turn_deadline: Duration::from_secs(10),
@@ -384,7 +385,8 @@ impl fmt::Debug for Runtime {
 }
 
 impl Runtime {
-    /// Prepares a runtime on a store: `sqlite:PATH`, `sqlite::memory:` or `memory:`.
+    /// Prepares a runtime on a store: `sqlite:PATH`, `sqlite::memory:`, `memory:`, or with the feature `postgres`,
+    /// `postgres://…`.
     ///
     /// A file is created if it does not exist. Nothing is opened before [`RuntimeBuilder::start`].
     ///
@@ -509,7 +511,7 @@ impl From<Failure> for Error {
     fn from(failure: Failure) -> Error {
         match failure {
             Failure::Store(error) => error.into(),
-            Failure::Other(reason) => StoreError::Failed(reason).into(),
+            failure => StoreError::Failed(failure.to_string()).into(),
         }
     }
 }
@@ -542,7 +544,7 @@ fn close(store: &Arc<dyn Store>) -> impl Future<Output = Result<(), StoreError>>
 impl Drop for Runtime {
     fn drop(&mut self) {
         if !self.stopped {
-            self.driver.fail(Failure::Other("the runtime was dropped".to_owned()));
+            self.driver.fail(Failure::Dropped);
             self.driver.abandon();
             let (sender, receiver) = std::sync::mpsc::channel();
             self.driver.store.close(Box::new(move |_| {

@@ -72,6 +72,8 @@ impl Standing {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Failure {
     Store(StoreError),
+    /// Somebody dropped the [`Runtime`](super::Runtime) instead of shutting it down.
+    Dropped,
     Other(String),
 }
 
@@ -79,6 +81,7 @@ impl std::fmt::Display for Failure {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Failure::Store(error) => error.fmt(f),
+            Failure::Dropped => f.write_str("the runtime was dropped"),
             Failure::Other(reason) => f.write_str(reason),
         }
     }
@@ -474,7 +477,7 @@ impl Driver {
 
     /// Stops the runtime after an error. The outcome of pending requests is unknown to their callers.
     pub(super) fn fail(self: &Arc<Driver>, failure: Failure) {
-        let reason = failure.to_string();
+        let (reason, is_dropped) = (failure.to_string(), failure == Failure::Dropped);
         let is_first = self.standing.send_if_modified(|standing| {
             let is_first = standing.failure.is_none();
             if is_first {
@@ -485,7 +488,12 @@ impl Driver {
         if !is_first {
             return;
         }
-        tracing::error!(target: log::NODE, %reason, "runtime failed");
+        // The program decided this, and nothing is broken.
+        if is_dropped {
+            tracing::warn!(target: log::NODE, "runtime dropped without a shutdown");
+        } else {
+            tracing::error!(target: log::NODE, %reason, "runtime failed");
+        }
         self.forbid_acting();
         self.timekeeper.stop();
         self.turn_threads.stop();

@@ -260,9 +260,10 @@ impl Registry {
         let fallbacks = self.fallback_orchestrations.iter();
         let fallbacks = fallbacks.map(|(pattern, versions)| (pattern.to_string(), versions));
         let fallback_activities = self.fallback_activities.keys().map(NamePattern::to_string);
+        let host = host_name();
         NodeInfo {
-            name: options.node.clone(),
-            host: host_name(),
+            name: if options.node.is_empty() { default_name(&host) } else { options.node.clone() },
+            host,
             process: std::process::id(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             since_ms: system_now_ms(),
@@ -346,6 +347,12 @@ impl HandlerSource for Registry {
 fn host_name() -> String {
     let named = std::fs::read_to_string("/etc/hostname").ok().map(|name| name.trim().to_owned());
     named.or_else(|| std::env::var("HOSTNAME").ok()).unwrap_or_default()
+}
+
+/// The name of a node whose operator gave none: no other live node of the machine has it.
+fn default_name(host: &str) -> String {
+    let process = std::process::id();
+    if host.is_empty() { format!("process-{process}") } else { format!("{host}-{process}") }
 }
 
 /// The highest of the versions that are suitable, preferring releases to pre-releases.

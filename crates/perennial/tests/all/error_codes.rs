@@ -165,3 +165,10 @@ fn every_page_of_the_guide_is_in_its_summary_and_its_code_is_compiled() {
         );
     }
 }
+
+#[test]
+fn g18_a_full_instance_is_described_even_if_its_events_are_not_counted() {
+    let told = |unread| ClientError::Full { id: "order-7".to_owned(), unread }.to_string();
+    assert!(told(10_000).contains(r#"instance "order-7" has too many unread events (10000); try again"#));
+    assert!(told(0).contains(r#"instance "order-7" has too many unread events; try again"#));
+}

@@ -224,3 +224,14 @@ async fn p4_a_start_warns_of_what_open_instances_need_and_nobody_has_registered(
     assert_eq!((activity.level, activity.field("count")), (Level::WARN, Some("2")));
     assert_eq!(lines.len(), 2, "{lines:#?}");
 }
+
+#[tokio::test]
+async fn logs_a_runtime_that_is_dropped_is_a_warning_and_not_a_failure() {
+    log();
+    drop(Runtime::open("memory:").register(order).register(charge).register(print).start().await.unwrap());
+    let lines = log().lines();
+    let told: Vec<_> =
+        lines.iter().filter(|line| line.message.starts_with("runtime ")).map(Line::short).collect();
+    assert!(told.contains(&"WARN perennial::node runtime dropped without a shutdown".to_owned()), "{told:?}");
+    assert!(!lines.iter().any(|line| line.field("reason") == Some("the runtime was dropped")), "{told:?}");
+}

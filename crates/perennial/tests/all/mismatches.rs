@@ -85,7 +85,7 @@ async fn e3_an_input_that_the_next_version_cannot_read_blocks_at_continue_as_new
         log.started("s");
         client.raise_event("s", "on", "").await.unwrap();
         let text = reason(&client, "s").await;
-        assert!(text.contains("event 1 as") && text.contains("Placed"), "{text}");
+        assert!(text.contains("event 1, the input, as") && text.contains("Placed"), "{text}");
         runtime.shutdown().await.unwrap();
 
         let cure = |builder: RuntimeBuilder| {

@@ -52,6 +52,14 @@ async fn n4_lanes_of_a_node_share_its_shards() {
     lanes_share_the_shards(&TestServer::shared().new_schema()).await;
 }
 
+#[tokio::test]
+async fn h41_a_node_without_a_name_is_named_after_its_process() {
+    let runtime = Runtime::open("memory:").register(sum).start().await.unwrap();
+    let nodes = runtime.client().nodes().await.unwrap();
+    assert!(nodes[0].name.ends_with(&format!("-{}", std::process::id())), "{:?}", nodes[0].name);
+    soon(runtime.shutdown()).await.unwrap();
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn n7_a_worker_owns_no_shards_and_runs_activities_of_others() {
     let url = TestServer::shared().new_schema();

@@ -96,6 +96,7 @@ fn what_signatures_mention_can_be_named() {
         client::ExportedExecution,
         client::ExportedInstance,
         client::InstanceRow,
+        client::NodeView,
         client::Page,
         client::PageKey,
         client::Pause,

@@ -28,7 +28,7 @@ use perennial_core::{Decision, Ending, EventId, InstanceKey, ShardId, Timestamp}
 
 use self::activities::{Around, decoded_text, last_failure, max_attempts};
 use self::nodes::{Nodes, Ownership};
-use self::open_work::{OpenOperation, OpenWork, timer_beside};
+use self::open_work::{OpenOperation, OpenWork, timers_beside};
 use self::reading::Looked;
 use super::{Client, InstanceView};
 use crate::error::ClientError;
@@ -36,7 +36,7 @@ use crate::error::ClientError;
 pub use stuck::{Finding, FindingKind, StuckReport};
 pub use wait::{ActivityState, ActivityWait, Explanation, FailedAttempt, Wait, WaitReason};
 
-/// How many open operations are listed.
+/// How many open operations are listed. Of more, those that are stuck come before others.
 const LISTED_OPERATIONS: usize = 50;
 
 /// Limits of one explanation.
@@ -228,17 +228,17 @@ impl Client {
         depth: Depth,
     ) -> Result<(Vec<WaitReason>, usize), ClientError> {
         let operations = work.operations();
-        let is_event =
-            |operation: &&OpenOperation| matches!(operation.decision, Decision::ExternalSubscribed { .. });
-        let timers: BTreeMap<EventId, (EventId, Timestamp)> = operations
-            .iter()
-            .filter(is_event)
-            .filter_map(|wait| timer_beside(wait, &operations).map(|timer| (wait.event, timer)))
-            .collect();
+        let timers = timers_beside(&operations);
         let folded: BTreeSet<EventId> = timers.values().map(|(timer, _)| *timer).collect();
-        let mut shown = operations.iter().filter(|operation| !folded.contains(&operation.event));
+        let is_stuck = |operation: &OpenOperation| {
+            let task = tasks.get(&operation.event);
+            let wait = task.and_then(|task| activity(operation, Some(task), work, ownership, around, self));
+            wait.is_some_and(|wait| wait.is_stuck())
+        };
+        let shown = operations.iter().filter(|operation| !folded.contains(&operation.event)).collect();
+        let (listed, left_out) = listed(shown, is_stuck);
         let mut reasons = Vec::new();
-        for operation in shown.by_ref().take(LISTED_OPERATIONS) {
+        for operation in listed {
             let timer = timers.get(&operation.event).map(|(_, due)| *due);
             let reason = match &operation.decision {
                 Decision::ActivityScheduled { .. } => {
@@ -256,7 +256,7 @@ impl Client {
             };
             reasons.extend(reason);
         }
-        Ok((reasons, shown.count()))
+        Ok((reasons, left_out))
     }
 
     /// A child, with its own waits.
@@ -315,6 +315,21 @@ impl Client {
         let (name, since, status) = (name.clone(), operation.at, found.map(|found| found.status));
         Ok(Some(WaitReason::Child { id, name, event, since, status, waits }))
     }
+}
+
+/// The operations that are listed, in their order, and the number of those that are left out: of many, the ones that
+/// are stuck, and as many of the first ones as there is room for.
+fn listed<'a>(
+    mut operations: Vec<&'a OpenOperation>,
+    is_stuck: impl Fn(&OpenOperation) -> bool,
+) -> (Vec<&'a OpenOperation>, usize) {
+    let left_out = operations.len().saturating_sub(LISTED_OPERATIONS);
+    if left_out > 0 {
+        operations.sort_by_cached_key(|operation| (!is_stuck(operation), operation.event));
+        operations.truncate(LISTED_OPERATIONS);
+        operations.sort_by_key(|operation| operation.event);
+    }
+    (operations, left_out)
 }
 
 /// Whether an error concerns one instance: a damaged row, or a history that changes faster than it is read. Other

@@ -23,6 +23,13 @@ pub(super) struct OpenOperation {
     turn: u64,
 }
 
+impl OpenOperation {
+    /// Whether it waits for an external event.
+    fn is_event(&self) -> bool {
+        matches!(self.decision, Decision::ExternalSubscribed { .. })
+    }
+}
+
 /// Reads a history and returns the operations that are open at its end.
 pub(super) struct OpenWork {
     reader: TurnReader,
@@ -176,26 +183,27 @@ impl OpenWork {
     }
 }
 
-/// The timer that belongs to a wait for an event: the only one that the same unit created in the same turn, with
+/// The timers that belong to waits for events, by wait: the only one that the same unit created in the same turn, with
 /// nothing but other waits between the two. `timeout`, `select` and `join` leave this pattern in a history, which
 /// does not record how the code combines the two: the timer may be the limit of the wait, or run beside it.
-pub(super) fn timer_beside(
-    wait: &OpenOperation,
-    operations: &[OpenOperation],
-) -> Option<(EventId, Timestamp)> {
-    let beside = || operations.iter().filter(|other| other.unit == wait.unit && other.turn == wait.turn);
-    let mut timers = beside().filter_map(|operation| match operation.decision {
-        Decision::TimerCreated { due_ms } => Some((operation.event, Timestamp::from_millis(due_ms))),
-        _ => None,
-    });
-    let (timer, due) = timers.next()?;
-    if timers.next().is_some() {
-        return None;
+pub(super) fn timers_beside(operations: &[OpenOperation]) -> BTreeMap<EventId, (EventId, Timestamp)> {
+    let mut steps: BTreeMap<(u64, &UnitId), Vec<&OpenOperation>> = BTreeMap::new();
+    for operation in operations {
+        steps.entry((operation.turn, &operation.unit)).or_default().push(operation);
     }
-    let (first, last) = (timer.min(wait.event), timer.max(wait.event));
-    let is_wait =
-        |operation: &&OpenOperation| matches!(operation.decision, Decision::ExternalSubscribed { .. });
-    let is_between = |operation: &&OpenOperation| first < operation.event && operation.event < last;
-    let waits = beside().filter(is_wait).filter(is_between).count() as u64;
-    (waits + 1 == last.0 - first.0).then_some((timer, due))
+    let mut beside = BTreeMap::new();
+    for step in steps.values() {
+        let mut timers = step.iter().filter_map(|operation| match operation.decision {
+            Decision::TimerCreated { due_ms } => Some((operation.event, Timestamp::from_millis(due_ms))),
+            _ => None,
+        });
+        let (Some((timer, due)), None) = (timers.next(), timers.next()) else { continue };
+        let waits: BTreeSet<EventId> =
+            step.iter().filter(|operation| operation.is_event()).map(|operation| operation.event).collect();
+        // Waits next to each other and to the timer, in both directions.
+        let before = (1..timer.0).rev().map(EventId).take_while(|event| waits.contains(event));
+        let after = (timer.0 + 1..).map(EventId).take_while(|event| waits.contains(event));
+        beside.extend(before.chain(after).map(|wait| (wait, (timer, due))));
+    }
+    beside
 }

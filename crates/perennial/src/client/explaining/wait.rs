@@ -30,7 +30,7 @@ pub struct Explanation {
     #[serde(rename = "at_ms")]
     pub at: Timestamp,
     /// Waits of the whole instance first, then open operations in the order in which they were scheduled.
-    /// Empty if the instance has ended.
+    /// Of more than 50, those that are stuck and the first of the others. Empty if the instance has ended.
     pub waits: Vec<Wait>,
     /// The number of open operations that are not listed.
     pub more: usize,
@@ -52,14 +52,16 @@ impl Explanation {
         Explanation { id: id.clone(), key: *key, status: *status, at, waits, more, untaken_events, ending }
     }
 
-    /// The first wait in a few words, with the number of the others, for a column of a list. A missing
-    /// runtime is left out if the instance waits for something else anyway.
+    /// The first wait that is stuck, or else the first one, in a few words, with the number of the others, for a
+    /// column of a list. A missing runtime is left out if the instance waits for something else anyway.
     pub fn short(&self) -> String {
         let is_own = |wait: &&Wait| {
             !matches!(wait.reason, WaitReason::NoRuntime { has_work: false, .. } | WaitReason::NoOwner { .. })
         };
         let own = self.waits.iter().filter(is_own).count();
-        let Some(first) = self.waits.iter().find(is_own).or(self.waits.first()) else { return String::new() };
+        let stuck = self.waits.iter().find(|wait| wait.is_stuck());
+        let first = stuck.or_else(|| self.waits.iter().find(is_own)).or(self.waits.first());
+        let Some(first) = first else { return String::new() };
         match own.max(1) - 1 + self.more {
             0 => text::short(&first.reason, self.at),
             others => format!("{} (+{others})", text::short(&first.reason, self.at)),
