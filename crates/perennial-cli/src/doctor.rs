@@ -5,28 +5,30 @@
 
 use perennial::client::StoreStats;
 use perennial::explain::{FindingKind, StuckReport};
-use perennial::{ErrorCode, Filter, InstanceView};
+use perennial::moving::MoveSide;
+use perennial::{Client, ErrorCode, Filter, InstanceView};
 use perennial_sqlite::{Content, Inspection, Owner, UnreadableMessage};
 use serde_json::{Value, json};
 
+use crate::doctor_postgres;
 use crate::exit::{ExitKind, Failure};
 use crate::instances::version;
 use crate::output::{line, many, moment, now_ms, object, span};
 use crate::remedy::remedy;
-use crate::store::{Seen, StoreAt};
+use crate::store::{Seen, StoreAt, is_postgres};
 use crate::top::{count, stats_object};
 
 /// With a longer lag than this, the store seems to have no working runtime.
 const LATE_MS: u64 = 10_000;
 /// With a longer distance to the store's clock than this, the machine's clock was set back.
-const BEHIND_MS: u64 = 5_000;
+pub(crate) const BEHIND_MS: u64 = 5_000;
 /// The number of blocked instances that are printed.
-const SHOWN_BLOCKED: usize = 20;
+pub(crate) const SHOWN_BLOCKED: usize = 20;
 /// A longer write-ahead log than this is not being checkpointed.
 const LONG_LOG_BYTES: u64 = 1 << 30;
 
 /// The result of one check.
-enum Sign {
+pub(crate) enum Sign {
     Ok(String),
     /// This may be intended.
     Note {
@@ -39,7 +41,7 @@ enum Sign {
     },
 }
 
-fn problem(what: impl Into<String>, remedy: impl Into<String>) -> Sign {
+pub(crate) fn problem(what: impl Into<String>, remedy: impl Into<String>) -> Sign {
     Sign::Problem { what: what.into(), remedy: remedy.into() }
 }
 
@@ -47,15 +49,20 @@ fn problem(what: impl Into<String>, remedy: impl Into<String>) -> Sign {
 pub(crate) async fn run(store: &StoreAt, as_json: bool) -> Result<(), Failure> {
     let (url, found) = match store.look()? {
         Seen { url, inspection: Some(found) } => (url, found),
-        // A URL that is not a file is refused with the usual error.
+        Seen { url, inspection: None } if is_postgres(url) => {
+            return doctor_postgres::run(store, url, as_json).await;
+        }
+        // Any other URL that is not a file is refused with the usual error.
         Seen { inspection: None, .. } => return store.open_to_look().map(drop),
     };
-    let mut signs = vec![schema_sign(&found), owner_sign(&found)];
+    let empty = "the file is empty and not a store yet";
+    let mut signs = vec![schema_sign(found.schema, found.known_schema, empty), owner_sign(&found)];
     signs.extend(file_signs(&found));
     let (mut stats, mut blocked, mut stuck) = (None, Vec::new(), StuckReport::default());
     if let Some(content) = &found.content {
         let client = store.open_to_look()?;
         let counted = client.stats().await?;
+        signs.extend(moved_sign(&client).await?);
         signs.extend(clock_sign(content, matches!(found.owner, Owner::Alive(_))));
         signs.extend(stats_signs(&counted, content, matches!(found.owner, Owner::Alive(_))));
         signs.extend(message_signs(content));
@@ -79,13 +86,26 @@ pub(crate) async fn run(store: &StoreAt, as_json: bool) -> Result<(), Failure> {
     if is_healthy { Ok(()) } else { Err(Failure::Silent(ExitKind::Failed)) }
 }
 
-fn schema_sign(found: &Inspection) -> Sign {
-    let Inspection { schema, known_schema, .. } = found;
+/// A store that was moved is not used by anybody.
+pub(crate) async fn moved_sign(client: &Client) -> Result<Option<Sign>, Failure> {
+    let mark = client.move_mark().await?;
+    Ok(mark.map(|mark| {
+        let remedy = match (mark.side, mark.is_done) {
+            (MoveSide::Source, true) => {
+                "use the other store; `perennial move --reopen` goes on with this one"
+            }
+            (MoveSide::Source, false) => {
+                "repeat the same `perennial move`; `perennial move --reopen` goes on with this store instead"
+            }
+            (MoveSide::Target, _) => "repeat the same `perennial move`, or delete this store",
+        };
+        problem(mark.to_string(), remedy)
+    }))
+}
+
+pub(crate) fn schema_sign(schema: u32, known_schema: u32, empty: &str) -> Sign {
     match schema {
-        0 => problem(
-            "the file is empty and not a store yet",
-            "start a runtime on it, which creates the tables",
-        ),
+        0 => problem(empty, "start a runtime on it, which creates the tables"),
         schema if schema < known_schema => problem(
             format!("the schema has version {schema}, but this command supports {known_schema}"),
             "make a backup, then start the program built with the newer Perennial, which migrates it; until then, use the \
@@ -153,7 +173,7 @@ fn clock_sign(content: &Content, is_owned: bool) -> Option<Sign> {
     (behind_ms > BEHIND_MS).then(|| problem(what(), remedy))
 }
 
-fn stats_signs(stats: &StoreStats, content: &Content, is_owned: bool) -> Vec<Sign> {
+pub(crate) fn stats_signs(stats: &StoreStats, content: &Content, is_owned: bool) -> Vec<Sign> {
     let lag = span(stats.lag_ms);
     let mut signs = vec![match &content.oldest_overdue {
         Some((id, since_ms)) if stats.lag_ms > LATE_MS => problem(
@@ -185,7 +205,7 @@ fn stats_signs(stats: &StoreStats, content: &Content, is_owned: bool) -> Vec<Sig
 }
 
 /// Blocked instances and a store without a runtime, as far as other checks do not report them.
-fn stuck_signs(stuck: &StuckReport) -> Vec<Sign> {
+pub(crate) fn stuck_signs(stuck: &StuckReport) -> Vec<Sign> {
     let is_told = |kind| matches!(kind, FindingKind::Blocked | FindingKind::NoRuntime);
     let findings = stuck.findings.iter().filter(|finding| !is_told(finding.kind));
     let sign = |finding: &perennial::explain::Finding| {
@@ -206,7 +226,7 @@ fn stuck_signs(stuck: &StuckReport) -> Vec<Sign> {
     signs
 }
 
-fn message_signs(content: &Content) -> Vec<Sign> {
+pub(crate) fn message_signs(content: &Content) -> Vec<Sign> {
     let (newer, damaged): (Vec<&UnreadableMessage>, Vec<_>) =
         content.unreadable.iter().partition(|message| message.is_newer);
     if newer.is_empty() && damaged.is_empty() {
@@ -250,7 +270,7 @@ fn stray_sign(content: &Content) -> Option<Sign> {
     (!named.is_empty()).then(|| problem(what, remedy))
 }
 
-fn tell(sign: &Sign) -> Result<(), Failure> {
+pub(crate) fn tell(sign: &Sign) -> Result<(), Failure> {
     let (mark, what, remedy) = match sign {
         Sign::Ok(what) => return line(format!("ok    {what}")),
         Sign::Note { what, remedy } => ("note", what, remedy),
@@ -260,7 +280,7 @@ fn tell(sign: &Sign) -> Result<(), Failure> {
     line(format!("        remedy: {remedy}"))
 }
 
-fn tell_blocked(stats: &StoreStats, blocked: &[InstanceView]) -> Result<(), Failure> {
+pub(crate) fn tell_blocked(stats: &StoreStats, blocked: &[InstanceView]) -> Result<(), Failure> {
     if blocked.is_empty() {
         return line("ok    no instance is blocked");
     }
@@ -276,6 +296,23 @@ fn tell_blocked(stats: &StoreStats, blocked: &[InstanceView]) -> Result<(), Fail
     Ok(())
 }
 
+/// What needs attention, for programs.
+pub(crate) fn findings(signs: &[Sign]) -> Vec<Value> {
+    let as_finding = |sign: &Sign| match sign {
+        Sign::Ok(_) => None,
+        Sign::Note { what, remedy } => Some(json!({"level": "note", "problem": what, "remedy": remedy})),
+        Sign::Problem { what, remedy } => {
+            Some(json!({"level": "trouble", "problem": what, "remedy": remedy}))
+        }
+    };
+    signs.iter().filter_map(as_finding).collect()
+}
+
+pub(crate) fn blocked_objects(blocked: &[InstanceView]) -> Vec<Value> {
+    let advice = |row: &InstanceView| row.blocked.as_ref().map(|blocked| remedy(&row.id, &row.name, blocked));
+    blocked.iter().map(|row| json!({"instance": row, "remedy": advice(row)})).collect()
+}
+
 fn report(
     url: &str,
     found: &Inspection,
@@ -284,23 +321,11 @@ fn report(
     (blocked, stuck): (&[InstanceView], &StuckReport),
     is_healthy: bool,
 ) -> Value {
-    let as_finding = |sign: &Sign| match sign {
-        Sign::Ok(_) => None,
-        Sign::Note { what, remedy } => Some(json!({"level": "note", "problem": what, "remedy": remedy})),
-        Sign::Problem { what, remedy } => {
-            Some(json!({"level": "trouble", "problem": what, "remedy": remedy}))
-        }
-    };
-    let findings: Vec<Value> = signs.iter().filter_map(as_finding).collect();
     let (alive, process) = match found.owner {
         Owner::Alive(process) => (true, process),
         Owner::Died(process) => (false, Some(process)),
         Owner::Nobody => (false, None),
     };
-    let blocked: Vec<Value> = blocked
-        .iter()
-        .map(|row| json!({"instance": row, "remedy": row.blocked.as_ref().map(|blocked| remedy(&row.id, &row.name, blocked))}))
-        .collect();
     let content = found.content.as_ref();
     let oldest = content.and_then(|content| content.oldest_overdue.as_ref());
     let unreadable = content.map(|content| {
@@ -321,13 +346,13 @@ fn report(
         "oldest_overdue": oldest.map(|(id, since_ms)| json!({"instance": id, "since_ms": since_ms})),
         "unreadable_messages": unreadable,
         "stats": stats.map(stats_object),
-        "findings": findings,
+        "findings": findings(signs),
         "stuck": stuck,
-        "blocked": blocked,
+        "blocked": blocked_objects(blocked),
     })
 }
 
-fn size(bytes: u64) -> String {
+pub(crate) fn size(bytes: u64) -> String {
     match bytes {
         0..1_024 => format!("{bytes} bytes"),
         1_024..1_048_576 => format!("{} KiB", bytes.div_ceil(1_024)),

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use perennial::{ClientError, Error, StartError, StoreError};
+use perennial::{ClientError, Error, MoveError, StartError, StoreError};
 use serde_json::json;
 
 /// Printed below the commands in `--help`: a task for the program itself, and the exit codes.
@@ -137,12 +137,24 @@ impl From<StartError> for Failure {
     }
 }
 
+impl From<MoveError> for Failure {
+    fn from(error: MoveError) -> Failure {
+        match error {
+            MoveError::Start(error) => error.into(),
+            MoveError::Refused { .. } => Failure::new(ExitKind::Refused, error),
+            MoveError::Store { source: ref store, .. } => Failure::new(of_store(store), error),
+            _ => Failure::failed(error),
+        }
+    }
+}
+
 impl From<Error> for Failure {
     fn from(error: Error) -> Failure {
         match error {
             Error::Client(error) => error.into(),
             Error::Start(error) => error.into(),
             Error::Store(error) => Failure::new(of_store(&error), error),
+            Error::Move(error) => error.into(),
             other => Failure::failed(other),
         }
     }

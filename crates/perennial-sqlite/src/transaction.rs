@@ -19,6 +19,7 @@ use crate::commit::{self, WriteScope};
 use crate::connection::wait_out;
 use crate::delete;
 use crate::failure::Trouble;
+use crate::import;
 use crate::options::SqliteOptions;
 use crate::orphans::{self, Orphans};
 use crate::requests;
@@ -241,7 +242,11 @@ impl<'c> WriteConnection<'c> {
         let (connection, now_ms) = (self.connection, self.clock.now_ms());
         match request {
             WriteCall::OpenSession(call) => {
-                call.result = Some(self.sessions.open(connection, &call.arguments, now_ms)?);
+                let opened = self.call(pace, |this| {
+                    import::check_not_moved(connection, call.arguments.role)?;
+                    Ok(this.sessions.open(connection, &call.arguments, now_ms)?)
+                })?;
+                call.result = Some(opened.flatten());
             }
             WriteCall::RenewSession(call) => {
                 call.result = Some(self.sessions.renew(call.arguments, now_ms));
@@ -263,8 +268,10 @@ impl<'c> WriteConnection<'c> {
             }
             WriteCall::ReplaceSession(call) => {
                 let (old, new) = &call.arguments;
-                let replaced =
-                    self.call(pace, |this| this.sessions.replace(connection, *old, new, now_ms))?;
+                let replaced = self.call(pace, |this| {
+                    import::check_not_moved(connection, new.role)?;
+                    this.sessions.replace(connection, *old, new, now_ms)
+                })?;
                 call.result = Some(replaced.flatten());
             }
             WriteCall::WriteShardNotes(call) => {
@@ -316,6 +323,16 @@ impl<'c> WriteConnection<'c> {
                 let (read, value) = (read.as_deref(), value.as_deref());
                 let write = |_: &mut Self| Ok(requests::replace_setting(connection, name, read, value)?);
                 call.result = Some(self.call(pace, write)?);
+            }
+            WriteCall::ImportRows(call) => {
+                let (session, rows) = &call.arguments;
+                call.result = Some(self.call(pace, |this| {
+                    if !this.sessions.is_open(*session) {
+                        return Err(send::Stop::Row(StoreError::SessionGone));
+                    }
+                    this.unread.forget();
+                    import::import(&mut this.tables, rows)
+                })?);
             }
             WriteCall::Delete(call) => {
                 let keys = call.arguments.iter();

@@ -1,6 +1,6 @@
 //! P8: errors and exit codes after mistakes of users.
 
-use crate::support::{CommandResult, Shop, run};
+use super::support::{CommandResult, Shop, run};
 
 fn described(result: &CommandResult) -> String {
     format!("exit {}\n{}{}", result.code, result.stdout, result.stderr)
