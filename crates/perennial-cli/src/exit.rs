@@ -2,7 +2,8 @@
 
 use std::fmt;
 
-use perennial::{ClientError, Error, MoveError, StartError, StoreError};
+use perennial::moving::MoveError;
+use perennial::{ClientError, Error, StartError, StoreError};
 use serde_json::json;
 
 /// Printed below the commands in `--help`: a task for the program itself, and the exit codes.
@@ -12,10 +13,10 @@ argument to it that calls `Runtime::open(url).register(…).preflight()`; the gu
 
 Exit codes:
   0  success
-  1  failure: an orchestration failed, doctor or verify found a problem, the demo lost an order
+  1  failure: an orchestration failed, doctor or verify found a problem, two stores differ, the demo lost an order
   2  usage: the command line, a URL, an id or a filter is invalid
   3  not found: the instance, execution or event does not exist
-  4  refused: the id exists, the instance has ended or has not ended, or no confirmation was given
+  4  refused: the id exists, the instance has ended or has not ended, a store cannot be moved, or not confirmed
   5  the store is unavailable: missing, in use, not a store, or no runtime answers on it";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -58,7 +58,7 @@ pub use activity::ActivityContext;
 pub use activity::{ActivityFutureBox, ActivityHandler};
 #[doc(inline)]
 pub use client::{Action, Client, InstancePage, InstanceView, OnExisting, Prune, StartOptions};
-pub use error::{ClientError, Error, MoveError, OrchestrationError, Result, StartError};
+pub use error::{ClientError, Error, OrchestrationError, Result, StartError};
 pub use filter::Filter;
 pub use perennial_core::store::{Condition, FilterError, Status, StoreError, attribute};
 pub use perennial_core::{

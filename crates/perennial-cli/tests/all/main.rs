@@ -1,4 +1,5 @@
 //! The integration tests of the crate, in one program: they link once.
+#![allow(clippy::duplicate_mod, reason = "`on_postgres` runs tests of other files on another store")]
 
 mod completing;
 mod skipping;

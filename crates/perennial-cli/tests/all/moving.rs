@@ -94,11 +94,9 @@ async fn refused(from: &str, to: &str, why: &str) {
         result.stderr.starts_with("error: PER-0642") && result.stderr.contains(why),
         "{why:?}: {result:?}"
     );
-    // The password of the test server must not be shown.
-    assert!(
-        !result.stderr.contains(":") || !from.contains("@") || !result.stderr.contains(&password(from)),
-        "{result:?}"
-    );
+    for url in [from, to] {
+        assert!(!result.stderr.contains(&password(url)), "{result:?}");
+    }
 }
 
 /// The password of a URL, or a text that is nowhere.
@@ -400,7 +398,7 @@ fn spawn_move(from: &str, to: &str) -> Child {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn n19_a_move_that_was_killed_is_completed_by_the_same_command() {
-    const INSTANCES: u64 = 6_000;
+    const INSTANCES: u64 = 4_000;
     let directory = tempfile::tempdir().unwrap();
     let first = sqlite(&directory, "first.db");
     fill(&directory.path().join("first.db"), INSTANCES);

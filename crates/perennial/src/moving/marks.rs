@@ -57,21 +57,19 @@ pub(super) async fn agree(source: &Side, target: &Side) -> Result<Marks, MoveErr
         write(target, None, Some(&marks.target)).await?;
     }
     // Nodes that opened a session before the marks were written are found now; later ones are refused.
-    for (side, other) in [(source, target), (target, source)] {
-        if let Err(error) = side.check_unused().await {
+    let unused = match source.check_unused().await {
+        Ok(_) => target.check_unused().await,
+        used => used,
+    };
+    match unused {
+        Ok(_) => Ok(marks),
+        Err(error) => {
             if !is_resumed {
-                write(other, Some(&marks.of(other, source)), None).await?;
-                write(side, Some(&marks.of(side, source)), None).await?;
+                write(target, Some(&marks.target), None).await?;
+                write(source, Some(&marks.source), None).await?;
             }
-            return Err(error);
+            Err(error)
         }
-    }
-    Ok(marks)
-}
-
-impl Marks {
-    fn of(&self, side: &Side, source: &Side) -> MoveMark {
-        if std::ptr::eq(side, source) { self.source.clone() } else { self.target.clone() }
     }
 }
 

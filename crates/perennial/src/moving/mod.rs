@@ -17,8 +17,9 @@ use perennial_core::store::{
 };
 
 use crate::client::Client;
-use crate::error::{ClientError, MoveError, StartError};
+use crate::error::{ClientError, StartError};
 
+pub use crate::error::MoveError;
 pub use perennial_core::store::{MoveMark, MoveSide};
 use side::Side;
 

@@ -16,10 +16,10 @@ use crate::error::MoveError;
 use crate::store_url::open_moved;
 
 /// How long a killed move keeps others out.
-const LEASE: Duration = Duration::from_secs(5);
-const RENEWAL: Duration = Duration::from_millis(1_500);
+const LEASE: Duration = Duration::from_secs(2);
+const RENEWAL: Duration = Duration::from_millis(500);
 /// How long to wait for the session of a killed move to expire.
-const PATIENCE: Duration = Duration::from_secs(7);
+const PATIENCE: Duration = Duration::from_secs(4);
 const PAUSE: Duration = Duration::from_millis(100);
 
 pub(super) struct Side {
@@ -85,7 +85,8 @@ impl Side {
             Some(node) => {
                 let node = describe(node);
                 Err(refused(format!(
-                    "{node} uses {}; stop every process that uses it, then repeat the move",
+                    "{node} uses {}; stop every process that uses it, then repeat the move (one that was killed counts as \
+                     alive until its lease has expired)",
                     self.shown
                 )))
             }
