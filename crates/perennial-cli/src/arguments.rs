@@ -16,7 +16,7 @@ use crate::exit::AFTER_HELP;
 #[derive(Debug, Parser)]
 #[command(name = "perennial", version, after_help = AFTER_HELP, max_term_width = 100, arg_required_else_help = true)]
 pub(crate) struct Arguments {
-    /// The store, such as sqlite:shop.db or postgres://localhost/shop?schema=orders
+    /// The store, such as sqlite:shop.db or postgres://localhost/shop
     #[arg(long, global = true, env = "PERENNIAL_STORE", hide_env_values = true, value_name = "URL")]
     pub(crate) store: Option<String>,
     /// Print one JSON object per line, errors included

@@ -14,11 +14,11 @@
 //! ```
 //!
 //! `arguments` is the command line. A file for each group of commands: `instances` (list, show, tree),
-//! `histories` (history, export), `top`, `doctor` (and `doctor_postgres`), `verify`, `moving` (move), `requests` (start, raise, query, update, skip,
-//! activity), `bulk` (cancel, terminate, retry, pause, resume, delete), `repair` (reset, rerun, pausing
-//! orchestrations), `prune`, `bench` and `demo`; `changes` dispatches commands that change something.
-//! `output`, `timeline` and `attempts` format output; `remedy` is the advice for blocked instances; `exit`
-//! has the exit codes.
+//! `histories` (history, export), `top`, `doctor` (and `doctor_postgres`), `verify`, `moving` (move),
+//! `requests` (start, raise, query, update, skip, activity), `bulk` (cancel, terminate, retry, pause, resume,
+//! delete), `repair` (reset, rerun, pausing orchestrations), `prune`, `bench` and `demo`; `changes` dispatches
+//! commands that change something. `output`, `timeline` and `attempts` format output; `remedy` is the advice
+//! for blocked instances; `exit` has the exit codes.
 
 mod arguments;
 mod attempts;

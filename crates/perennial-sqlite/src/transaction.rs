@@ -8,12 +8,12 @@ use std::time::Duration;
 
 use perennial_core::log;
 use perennial_core::store::{
-    Changes, Commit, CommitOutcome, Outgoing, SendOutcome, SendRequest, SessionId, StoreError, Swept,
-    TaskRenewal, TaskRow,
+    Changes, Commit, CommitOutcome, Imported, Lease, MovedRow, NewSession, Outgoing, Replaced, SendOutcome,
+    SendRequest, SessionId, StoreError, Swept, TaskRenewal, TaskRow,
 };
 use rusqlite::Connection;
 
-use crate::calls::{Pruning, Setting, ShardNotes, TaskEnd, TaskRenewals, TaskTake, WriteCall};
+use crate::calls::{Pruning, Setting, ShardNotes, Sweep, TaskEnd, TaskRenewals, TaskTake, WriteCall};
 use crate::clock::{Mark, StoreClock};
 use crate::commit::{self, WriteScope};
 use crate::connection::wait_out;
@@ -242,10 +242,8 @@ impl<'c> WriteConnection<'c> {
         let (connection, now_ms) = (self.connection, self.clock.now_ms());
         match request {
             WriteCall::OpenSession(call) => {
-                let opened = self.call(pace, |this| {
-                    import::check_not_moved(connection, call.arguments.role)?;
-                    Ok(this.sessions.open(connection, &call.arguments, now_ms)?)
-                })?;
+                let new = &call.arguments;
+                let opened = self.call(pace, |this| this.open_session(new, now_ms))?;
                 call.result = Some(opened.flatten());
             }
             WriteCall::RenewSession(call) => {
@@ -268,10 +266,7 @@ impl<'c> WriteConnection<'c> {
             }
             WriteCall::ReplaceSession(call) => {
                 let (old, new) = &call.arguments;
-                let replaced = self.call(pace, |this| {
-                    import::check_not_moved(connection, new.role)?;
-                    this.sessions.replace(connection, *old, new, now_ms)
-                })?;
+                let replaced = self.call(pace, |this| this.replace_session(*old, new, now_ms))?;
                 call.result = Some(replaced.flatten());
             }
             WriteCall::WriteShardNotes(call) => {
@@ -310,12 +305,7 @@ impl<'c> WriteConnection<'c> {
                 call.result = Some(Ok(requests::delete(connection, call.arguments)?.is_some()));
             }
             WriteCall::Sweep(call) => {
-                let (messages, tasks) = std::mem::take(&mut self.orphaned);
-                let orphaned = orphans::delete(connection, &messages, &tasks)?;
-                let swept = delete::sweep(connection, &call.arguments, now_ms)?;
-                call.result = Some(Ok(Swept { rows: swept.rows + orphaned, ..swept }));
-                self.has_graves = None;
-                self.tables.forget();
+                call.result = Some(Ok(self.sweep(&call.arguments, now_ms)?));
             }
             WriteCall::PruneExecutions(call) => call.result = Some(self.prune(&call.arguments)?),
             WriteCall::WriteSetting(call) => {
@@ -326,13 +316,7 @@ impl<'c> WriteConnection<'c> {
             }
             WriteCall::ImportRows(call) => {
                 let (session, rows) = &call.arguments;
-                call.result = Some(self.call(pace, |this| {
-                    if !this.sessions.is_open(*session) {
-                        return Err(send::Stop::Row(StoreError::SessionGone));
-                    }
-                    this.unread.forget();
-                    import::import(&mut this.tables, rows)
-                })?);
+                call.result = Some(self.call(pace, |this| this.import(*session, rows))?);
             }
             WriteCall::Delete(call) => {
                 let keys = call.arguments.iter();
@@ -343,6 +327,42 @@ impl<'c> WriteConnection<'c> {
             }
         }
         Ok(())
+    }
+
+    fn sweep(&mut self, sweep: &Sweep, now_ms: u64) -> rusqlite::Result<Swept> {
+        let (messages, tasks) = std::mem::take(&mut self.orphaned);
+        let orphaned = orphans::delete(self.connection, &messages, &tasks)?;
+        let swept = delete::sweep(self.connection, sweep, now_ms)?;
+        self.has_graves = None;
+        self.tables.forget();
+        Ok(Swept { rows: swept.rows + orphaned, ..swept })
+    }
+
+    fn open_session(
+        &mut self,
+        new: &NewSession,
+        now_ms: u64,
+    ) -> Result<Result<Lease, StoreError>, send::Stop> {
+        import::check_not_moved(self.connection, new.role)?;
+        Ok(self.sessions.open(self.connection, new, now_ms)?)
+    }
+
+    fn replace_session(
+        &mut self,
+        old: SessionId,
+        new: &NewSession,
+        now_ms: u64,
+    ) -> Result<Result<Replaced, StoreError>, send::Stop> {
+        import::check_not_moved(self.connection, new.role)?;
+        self.sessions.replace(self.connection, old, new, now_ms)
+    }
+
+    fn import(&mut self, session: SessionId, rows: &[MovedRow]) -> Result<Imported, send::Stop> {
+        if !self.sessions.is_open(session) {
+            return Err(send::Stop::Row(StoreError::SessionGone));
+        }
+        self.unread.forget();
+        import::import(&mut self.tables, rows)
     }
 
     fn send(&mut self, requests: &[SendRequest], pace: Pace) -> Called<Vec<SendOutcome>> {

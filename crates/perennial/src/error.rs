@@ -58,7 +58,10 @@ impl fmt::Debug for Error {
 #[non_exhaustive]
 pub enum StartError {
     /// The URL does not name a store that this build supports.
-    #[error("{prefix} {url:?}: use sqlite:PATH, postgres://HOST/DATABASE, sqlite::memory: or memory:", prefix = self.code().prefix())]
+    #[error(
+        "{prefix} {url:?}: use sqlite:PATH, postgres://HOST/DATABASE, sqlite::memory: or memory:",
+        prefix = self.code().prefix()
+    )]
     UnknownUrl {
         /// The URL.
         url: String,

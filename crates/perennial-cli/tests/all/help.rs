@@ -50,7 +50,7 @@ fn p8_help_lists_commands_and_exit_codes() {
 
         Options:
               --store <URL>
-                  The store, such as sqlite:shop.db or postgres://localhost/shop?schema=orders
+                  The store, such as sqlite:shop.db or postgres://localhost/shop
 
                   [env: PERENNIAL_STORE]
 
@@ -85,7 +85,7 @@ fn p8_help_of_list_names_every_filter() {
 
         Options:
               --status <STATUS>         Status: pending, running, completed, failed, cancelled, terminated
-              --store <URL>             The store, such as sqlite:shop.db [env: PERENNIAL_STORE]
+              --store <URL>             The store, such as sqlite:shop.db or postgres://localhost/shop [env: PERENNIAL_STORE]
               --json                    Print one JSON object per line, errors included
               --name <NAME>             The orchestration
               --version <VERSION>       The orchestration's version

@@ -37,12 +37,14 @@ mod condition;
 mod criteria;
 mod error;
 pub mod memory;
+mod move_mark;
 mod moving;
 mod order_key;
 mod page;
 mod paused;
 mod request;
 mod row;
+mod row_digest;
 mod session;
 mod shard_set;
 mod shown_url;
@@ -62,14 +64,14 @@ pub use condition::{AttributeName, Comparison, Condition, FilterError, KeyRange,
 pub use criteria::{Criteria, Page, PageKey};
 pub use error::StoreError;
 pub use memory::MemoryStore;
-pub use moving::{
-    Imported, MoveMark, MoveSide, MovedKey, MovedMessage, MovedRow, MovedShard, MovedTable, RowDigest,
-};
+pub use move_mark::{MoveMark, MoveSide};
+pub use moving::{Imported, MovedKey, MovedMessage, MovedRow, MovedShard, MovedTable};
 pub use order_key::order_key;
 pub use page::{PageFill, PageLimit};
 pub use paused::{PausedOrchestration, PausedOrchestrations};
 pub use request::{NewRequest, RequestNumber, RequestOutcome, RequestPage, RequestReply, RequestRow};
 pub use row::{InstanceRow, NewInstance, RowChange, Status, row_checksum};
+pub use row_digest::RowDigest;
 pub use session::{
     Directory, Gap, Lease, NewSession, NodeInfo, OwnedShard, Replaced, SessionId, SessionRole, SessionRow,
     ShardOwner,

@@ -4,7 +4,8 @@ use std::ops::Bound;
 
 use crate::instance::InstanceKey;
 use crate::store::error::StoreError;
-use crate::store::moving::{Imported, MoveMark, MovedKey, MovedMessage, MovedRow, MovedShard, MovedTable};
+use crate::store::move_mark::MoveMark;
+use crate::store::moving::{Imported, MovedKey, MovedMessage, MovedRow, MovedShard, MovedTable};
 use crate::store::page::{PageFill, PageLimit};
 use crate::store::session::{SessionId, SessionRole};
 use crate::store::shard_set::ShardSet;
