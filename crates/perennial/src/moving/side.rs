@@ -7,7 +7,7 @@ use perennial_core::store::{
     Criteria, Directory, Imported, MoveSide, MovedKey, MovedRow, MovedTable, NewSession, NodeInfo, Reply,
     SessionId, SessionRole, SessionRow, Store, StoreError, shown_url,
 };
-use perennial_core::{InstanceKey, SHARDS};
+use perennial_core::{InstanceKey, SHARDS, log};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
@@ -167,7 +167,7 @@ async fn renew_often(store: Arc<dyn Store>, session: SessionId) {
     loop {
         tokio::time::sleep(RENEWAL).await;
         if let Err(error) = answer(&*store, |store, reply| store.renew_session(session, reply)).await {
-            tracing::debug!(target: perennial_core::log::STORE, %error, "session of a move was not renewed");
+            tracing::debug!(target: log::STORE, %error, "session of a move was not renewed");
         }
     }
 }
