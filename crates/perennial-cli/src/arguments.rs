@@ -19,7 +19,7 @@ pub(crate) const STORE_VARIABLE: &str = "PERENNIAL_STORE";
 #[derive(Debug, Parser)]
 #[command(name = "perennial", version, after_help = AFTER_HELP, max_term_width = 100, arg_required_else_help = true)]
 pub(crate) struct Arguments {
-    /// The store, such as sqlite:shop.db
+    /// The store, such as sqlite:shop.db or postgres://localhost/shop
     #[arg(long, global = true, env = STORE_VARIABLE, hide_env_values = true, value_name = "URL")]
     pub(crate) store: Option<String>,
     /// Print one JSON object per line, errors included
@@ -111,6 +111,18 @@ pub(crate) enum Command {
     /// that is late, blocked instances, code that is not registered, activities that fail repeatedly, damage, a
     /// clock that was set back, or a write-ahead log that only grows.
     Doctor,
+    /// Move all instances of a stopped store to an empty one, such as from SQLite to PostgreSQL
+    Move {
+        /// The store to move, which no process may use. It is kept, and marked so that nobody uses it
+        #[arg(long, value_name = "URL", requires = "to")]
+        from: Option<String>,
+        /// The store to move it to: a new file, or a new schema. If a move was interrupted, the same one again
+        #[arg(long, value_name = "URL", requires = "from")]
+        to: Option<String>,
+        /// Remove the mark from a store that was moved, to use it again instead of the other one
+        #[arg(long, value_name = "URL", conflicts_with_all = ["from", "to"])]
+        reopen: Option<String>,
+    },
     /// Read the whole store and list damaged rows, histories, messages and tasks
     Verify,
     /// Measure how many small orchestrations this machine completes per second

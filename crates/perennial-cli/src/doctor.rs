@@ -5,21 +5,23 @@
 
 use perennial::client::{Count, StoreStats};
 use perennial::explain::{FindingKind, StuckReport};
+use perennial::moving::MoveSide;
 use perennial::{Client, ErrorCode, Filter, InstanceView};
 use perennial_sqlite::{Content, Inspection, Owner, UnreadableMessage};
 use serde_json::{Value, json};
 
+use crate::doctor_postgres;
 use crate::exit::{ExitKind, Failure};
 use crate::instances::version;
 use crate::output::{line, many, moment, now_ms, object, span};
 use crate::remedy::remedy;
-use crate::store::{Seen, StoreAt};
+use crate::store::{Seen, StoreAt, is_postgres};
 use crate::top::{count, stats_object};
 
 /// With a longer lag than this, the store seems to have no working runtime.
 const LATE_MS: u64 = 10_000;
 /// With a longer distance to the store's clock than this, the machine's clock was set back.
-const BEHIND_MS: u64 = 5_000;
+pub(crate) const BEHIND_MS: u64 = 5_000;
 /// The number of blocked instances that are printed.
 const SHOWN_BLOCKED: usize = 20;
 /// The number of paused instances that are named.
@@ -28,7 +30,7 @@ const SHOWN_PAUSED: usize = 5;
 const LONG_LOG_BYTES: u64 = 1 << 30;
 
 /// The result of one check.
-enum Sign {
+pub(crate) enum Sign {
     Ok(String),
     /// This may be intended.
     Note {
@@ -41,7 +43,7 @@ enum Sign {
     },
 }
 
-fn problem(what: impl Into<String>, remedy: impl Into<String>) -> Sign {
+pub(crate) fn problem(what: impl Into<String>, remedy: impl Into<String>) -> Sign {
     Sign::Problem { what: what.into(), remedy: remedy.into() }
 }
 
@@ -49,49 +51,109 @@ fn problem(what: impl Into<String>, remedy: impl Into<String>) -> Sign {
 pub(crate) async fn run(store: &StoreAt, as_json: bool) -> Result<(), Failure> {
     let (url, found) = match store.look()? {
         Seen { url, inspection: Some(found) } => (url, found),
-        // A URL that is not a file is refused with the usual error.
+        Seen { url, inspection: None } if is_postgres(url) => {
+            return doctor_postgres::run(store, url, as_json).await;
+        }
+        // Any other URL that is not a file is refused with the usual error.
         Seen { inspection: None, .. } => return store.open_to_look().map(drop),
     };
-    let mut signs = vec![schema_sign(&found), owner_sign(&found)];
+    let empty = "the file is empty and not a store yet";
+    let mut signs = vec![schema_sign(found.schema, found.known_schema, empty), owner_sign(&found)];
     signs.extend(file_signs(&found));
-    let (mut stats, mut blocked, mut stuck) = (None, Vec::new(), StuckReport::default());
-    let mut blocked_count = Count::default();
+    let (mut stats, mut instances) = (None, Instances::default());
     if let Some(content) = &found.content {
         let client = store.open_to_look()?;
         let counted = client.stats().await?;
+        signs.extend(moved_sign(&client).await?);
         signs.extend(clock_sign(content, matches!(found.owner, Owner::Alive(_))));
         signs.extend(stats_signs(&counted, content, matches!(found.owner, Owner::Alive(_))));
         signs.extend(message_signs(content));
         signs.extend(stray_sign(content));
-        signs.extend(paused_sign(&client).await?);
-        // A paused instance is blocked on purpose.
-        let filter = Filter::new().blocked(true).paused(false);
-        blocked_count = client.count(filter.clone()).await?;
-        blocked = client.list(filter, None, SHOWN_BLOCKED).await?.rows;
-        stuck = client.find_stuck().await?;
-        signs.extend(stuck_signs(&stuck));
+        instances = Instances::read(&client, &mut signs).await?;
         stats = Some(counted);
     }
-    let is_healthy = blocked.is_empty() && !signs.iter().any(|sign| matches!(sign, Sign::Problem { .. }));
+    let is_healthy = instances.are_healthy(&signs);
     if as_json {
-        object(&report(store, &found, stats.as_ref(), &signs, (&blocked, &stuck), is_healthy))?;
+        object(&report(store, &found, stats.as_ref(), &signs, &instances, is_healthy))?;
     } else {
         line(format!("ok    {url} can be read"))?;
         signs.iter().try_for_each(|sign| tell(store, sign))?;
         if stats.is_some() {
-            tell_blocked(store, blocked_count, &blocked)?;
+            instances.tell_blocked(store)?;
         }
     }
     if is_healthy { Ok(()) } else { Err(Failure::Silent(ExitKind::Failed)) }
 }
 
-fn schema_sign(found: &Inspection) -> Sign {
-    let Inspection { schema, known_schema, .. } = found;
+/// The instances that need somebody.
+#[derive(Default)]
+pub(crate) struct Instances {
+    blocked_count: Count,
+    blocked: Vec<InstanceView>,
+    pub(crate) stuck: StuckReport,
+}
+
+impl Instances {
+    /// Reads them, and adds what they are signs of.
+    pub(crate) async fn read(client: &Client, signs: &mut Vec<Sign>) -> Result<Instances, Failure> {
+        signs.extend(paused_sign(client).await?);
+        // A paused instance is blocked on purpose.
+        let filter = Filter::new().blocked(true).paused(false);
+        let blocked_count = client.count(filter.clone()).await?;
+        let blocked = client.list(filter, None, SHOWN_BLOCKED).await?.rows;
+        let stuck = client.find_stuck().await?;
+        signs.extend(stuck_signs(&stuck));
+        Ok(Instances { blocked_count, blocked, stuck })
+    }
+
+    pub(crate) fn are_healthy(&self, signs: &[Sign]) -> bool {
+        self.blocked.is_empty() && !signs.iter().any(|sign| matches!(sign, Sign::Problem { .. }))
+    }
+
+    pub(crate) fn tell_blocked(&self, store: &StoreAt) -> Result<(), Failure> {
+        if self.blocked.is_empty() {
+            return line("ok    no instance is blocked");
+        }
+        line(format!("look  blocked instances: {}", count(self.blocked_count)))?;
+        for row in &self.blocked {
+            let Some(blocked) = &row.blocked else { continue };
+            line(format!("      {}  {} {}", row.id, row.name, version(&row.version)))?;
+            let since = moment(blocked.since_ms);
+            let tried = many(blocked.attempts.into(), "time");
+            line(format!("        {} (since {since}, tried {tried})", blocked.reason))?;
+            line(format!("        remedy: {}", store.advice(&remedy(&row.id, &row.name, blocked))))?;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn blocked_objects(&self, store: &StoreAt) -> Vec<Value> {
+        let advice = |row: &InstanceView| {
+            row.blocked.as_ref().map(|blocked| store.advice(&remedy(&row.id, &row.name, blocked)))
+        };
+        self.blocked.iter().map(|row| json!({"instance": row, "remedy": advice(row)})).collect()
+    }
+}
+
+/// A store that was moved is not used by anybody.
+pub(crate) async fn moved_sign(client: &Client) -> Result<Option<Sign>, Failure> {
+    let mark = client.move_mark().await?;
+    Ok(mark.map(|mark| {
+        let remedy = match (mark.side, mark.is_done) {
+            (MoveSide::Source, true) => {
+                "use the other store; `perennial move --reopen` goes on with this one"
+            }
+            (MoveSide::Source, false) => {
+                "repeat the same `perennial move`; `perennial move --reopen` goes on with this store instead"
+            }
+            (MoveSide::Target, _) => "repeat the same `perennial move`, or delete this store",
+        };
+        problem(mark.to_string(), remedy)
+    }))
+}
+
+pub(crate) fn schema_sign(schema: u32, known_schema: u32, empty: &str) -> Sign {
     match schema {
-        0 => problem(
-            "the file is empty and not a store yet",
-            "start a runtime on it, which creates the tables",
-        ),
+        0 => problem(empty, "start a runtime on it, which creates the tables"),
         schema if schema < known_schema => problem(
             format!("the schema has version {schema}, but this command supports {known_schema}"),
             "make a backup, then start the program built with the newer Perennial, which migrates it; until then, use the \
@@ -154,7 +216,7 @@ fn clock_sign(content: &Content, is_owned: bool) -> Option<Sign> {
     (behind_ms > BEHIND_MS).then(|| problem(what(), remedy))
 }
 
-fn stats_signs(stats: &StoreStats, content: &Content, is_owned: bool) -> Vec<Sign> {
+pub(crate) fn stats_signs(stats: &StoreStats, content: &Content, is_owned: bool) -> Vec<Sign> {
     let lag = span(stats.lag_ms);
     let mut signs = vec![match &content.oldest_overdue {
         Some((id, since_ms)) if stats.lag_ms > LATE_MS => problem(
@@ -226,7 +288,7 @@ fn stuck_signs(stuck: &StuckReport) -> Vec<Sign> {
     signs
 }
 
-fn message_signs(content: &Content) -> Vec<Sign> {
+pub(crate) fn message_signs(content: &Content) -> Vec<Sign> {
     let (newer, damaged): (Vec<&UnreadableMessage>, Vec<_>) =
         content.unreadable.iter().partition(|message| message.is_newer);
     if newer.is_empty() && damaged.is_empty() {
@@ -270,7 +332,7 @@ fn stray_sign(content: &Content) -> Option<Sign> {
     (!named.is_empty()).then(|| problem(what, remedy))
 }
 
-fn tell(store: &StoreAt, sign: &Sign) -> Result<(), Failure> {
+pub(crate) fn tell(store: &StoreAt, sign: &Sign) -> Result<(), Failure> {
     let (mark, what, remedy) = match sign {
         Sign::Ok(what) => return line(format!("ok    {what}")),
         Sign::Note { what, remedy } => ("note", what, remedy),
@@ -280,30 +342,8 @@ fn tell(store: &StoreAt, sign: &Sign) -> Result<(), Failure> {
     line(format!("        remedy: {}", store.advice(remedy)))
 }
 
-fn tell_blocked(store: &StoreAt, blocked_count: Count, blocked: &[InstanceView]) -> Result<(), Failure> {
-    if blocked.is_empty() {
-        return line("ok    no instance is blocked");
-    }
-    line(format!("look  blocked instances: {}", count(blocked_count)))?;
-    for row in blocked {
-        let Some(blocked) = &row.blocked else { continue };
-        line(format!("      {}  {} {}", row.id, row.name, version(&row.version)))?;
-        let since = moment(blocked.since_ms);
-        let tried = many(blocked.attempts.into(), "time");
-        line(format!("        {} (since {since}, tried {tried})", blocked.reason))?;
-        line(format!("        remedy: {}", store.advice(&remedy(&row.id, &row.name, blocked))))?;
-    }
-    Ok(())
-}
-
-fn report(
-    store: &StoreAt,
-    found: &Inspection,
-    stats: Option<&StoreStats>,
-    signs: &[Sign],
-    (blocked, stuck): (&[InstanceView], &StuckReport),
-    is_healthy: bool,
-) -> Value {
+/// What needs attention, for programs.
+pub(crate) fn findings(store: &StoreAt, signs: &[Sign]) -> Vec<Value> {
     let as_finding = |sign: &Sign| match sign {
         Sign::Ok(_) => None,
         Sign::Note { what, remedy } => {
@@ -313,19 +353,22 @@ fn report(
             Some(json!({"level": "trouble", "problem": what, "remedy": store.advice(remedy)}))
         }
     };
-    let findings: Vec<Value> = signs.iter().filter_map(as_finding).collect();
+    signs.iter().filter_map(as_finding).collect()
+}
+
+fn report(
+    store: &StoreAt,
+    found: &Inspection,
+    stats: Option<&StoreStats>,
+    signs: &[Sign],
+    instances: &Instances,
+    is_healthy: bool,
+) -> Value {
     let (alive, process) = match found.owner {
         Owner::Alive(process) => (true, process),
         Owner::Died(process) => (false, Some(process)),
         Owner::Nobody => (false, None),
     };
-    let blocked: Vec<Value> = blocked
-        .iter()
-        .map(|row| {
-            let remedy = row.blocked.as_ref().map(|blocked| remedy(&row.id, &row.name, blocked));
-            json!({"instance": row, "remedy": remedy.map(|remedy| store.advice(&remedy))})
-        })
-        .collect();
     let content = found.content.as_ref();
     let oldest = content.and_then(|content| content.oldest_overdue.as_ref());
     let unreadable = content.map(|content| {
@@ -346,13 +389,13 @@ fn report(
         "oldest_overdue": oldest.map(|(id, since_ms)| json!({"instance": id, "since_ms": since_ms})),
         "unreadable_messages": unreadable,
         "stats": stats.map(stats_object),
-        "findings": findings,
-        "stuck": stuck,
-        "blocked": blocked,
+        "findings": findings(store, signs),
+        "stuck": instances.stuck,
+        "blocked": instances.blocked_objects(store),
     })
 }
 
-fn size(bytes: u64) -> String {
+pub(crate) fn size(bytes: u64) -> String {
     match bytes {
         0..1_024 => format!("{bytes} bytes"),
         1_024..1_048_576 => format!("{} KiB", bytes.div_ceil(1_024)),

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use perennial::moving::MoveError;
 use perennial::{ClientError, Error, StartError, StoreError};
 use serde_json::json;
 
@@ -12,10 +13,10 @@ argument to it that calls `Runtime::open(url).register(…).preflight()`; the gu
 
 Exit codes:
   0  success
-  1  failure: an orchestration failed, doctor or verify found a problem, the demo lost an order
+  1  failure: an orchestration failed, doctor or verify found a problem, two stores differ, the demo lost an order
   2  usage: the command line, a URL, an id or a filter is invalid
   3  not found: the instance, execution or event does not exist
-  4  refused: the id exists, the instance has ended or has not ended, or no confirmation was given
+  4  refused: the id exists, the instance has ended or has not ended, a store cannot be moved, or not confirmed
   5  the store is unavailable: missing, in use, not a store, or no runtime answers on it";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -137,12 +138,24 @@ impl From<StartError> for Failure {
     }
 }
 
+impl From<MoveError> for Failure {
+    fn from(error: MoveError) -> Failure {
+        match error {
+            MoveError::Start(error) => error.into(),
+            MoveError::Refused { .. } => Failure::new(ExitKind::Refused, error),
+            MoveError::Store { source: ref store, .. } => Failure::new(of_store(store), error),
+            _ => Failure::failed(error),
+        }
+    }
+}
+
 impl From<Error> for Failure {
     fn from(error: Error) -> Failure {
         match error {
             Error::Client(error) => error.into(),
             Error::Start(error) => error.into(),
             Error::Store(error) => Failure::new(of_store(&error), error),
+            Error::Move(error) => error.into(),
             other => Failure::failed(other),
         }
     }

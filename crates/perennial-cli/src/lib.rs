@@ -14,11 +14,11 @@
 //! ```
 //!
 //! `arguments` is the command line. A file for each group of commands: `instances` (list, show, tree),
-//! `histories` (history, export), `top`, `doctor`, `verify`, `requests` (start, raise, query, update, skip,
-//! activity), `bulk` (cancel, terminate, retry, pause, resume, delete), `repair` (reset, rerun, pausing
-//! orchestrations), `prune`, `bench` and `demo`; `changes` dispatches commands that change something.
-//! `output`, `timeline` and `attempts` format output; `remedy` is the advice for blocked instances; `exit`
-//! has the exit codes.
+//! `histories` (history, export), `top`, `doctor` (and `doctor_postgres`), `verify`, `moving` (move),
+//! `requests` (start, raise, query, update, skip, activity), `bulk` (cancel, terminate, retry, pause, resume,
+//! delete), `repair` (reset, rerun, pausing orchestrations), `prune`, `bench` and `demo`; `changes` dispatches
+//! commands that change something. `output`, `timeline` and `attempts` format output; `remedy` is the advice
+//! for blocked instances; `exit` has the exit codes.
 
 mod arguments;
 mod attempts;
@@ -27,9 +27,11 @@ mod bulk;
 mod changes;
 mod demo;
 mod doctor;
+mod doctor_postgres;
 mod exit;
 mod histories;
 mod instances;
+mod moving;
 mod output;
 mod prune;
 mod remedy;
@@ -117,6 +119,9 @@ async fn run_command(arguments: Arguments, codecs: Codecs) -> Result<(), Failure
         }
         Command::Top { every, once } => top::top(&store.open()?, every, once, as_json).await,
         Command::Doctor => doctor::run(&store, as_json).await,
+        Command::Move { reopen: Some(url), .. } => moving::reopen(&url, as_json).await,
+        Command::Move { from: Some(from), to: Some(to), .. } => moving::run(&from, &to, as_json).await,
+        Command::Move { .. } => Err(Failure::usage("pass --from URL and --to URL, or --reopen URL")),
         Command::Verify => verify::run(&store, as_json).await,
         Command::Change(change) => changes::run(&store, change, as_json).await,
     }

@@ -32,9 +32,12 @@ impl StoreAt {
     pub(crate) fn look(&self) -> Result<Seen<'_>, Failure> {
         let Some(url) = self.url.as_deref() else {
             return Err(Failure::usage(
-                "no store is given; pass --store sqlite:PATH, or set PERENNIAL_STORE",
+                "no store is given; pass --store sqlite:PATH or postgres://HOST/DATABASE, or set PERENNIAL_STORE",
             ));
         };
+        if is_postgres(url) {
+            return Ok(Seen { url, inspection: None });
+        }
         if let Some((_, options)) = url.split_once('?') {
             return Err(StartError::UrlOptions { url: url.to_owned(), options: options.to_owned() }.into());
         }
@@ -90,6 +93,11 @@ impl StoreAt {
             _ => Ok(url),
         }
     }
+}
+
+/// Whether a URL names a PostgreSQL database. Its options are checked when it is opened.
+pub(crate) fn is_postgres(url: &str) -> bool {
+    url.starts_with("postgres://") || url.starts_with("postgresql://")
 }
 
 /// Builds the filter of a list. Looks up the key of the parent by its id.

@@ -212,7 +212,7 @@ error_codes! {
     InvalidName "0601" "invalid name" final
         "choose 1 to 200 bytes of UTF-8 without control characters and without ::";
     UnknownStore "0602" "unknown store" final
-        "use sqlite:PATH, sqlite::memory: or memory:, and check the features of this build";
+        "use sqlite:PATH, postgres://…, sqlite::memory: or memory:, and check the features of this build";
     RegisteredTwice "0603" "registered twice" final
         "rename one of the two, or give it another version";
     NoTokio "0604" "no tokio runtime" final
@@ -291,6 +291,10 @@ error_codes! {
         "write FIELD=VALUE terms separated by spaces, such as status=running attr.customer=7";
     BadTime "0641" "bad time" final
         "write RFC 3339, such as 2026-11-16T12:00:00Z, or a date";
+    MoveRefused "0642" "move refused" final
+        "stop every process that uses the two stores, and move to a new file or schema";
+    MoveMismatch "0643" "move does not match" final
+        "stop every process that writes to one of the stores, and repeat the move to a new file or schema";
 }
 
 impl ErrorCode {

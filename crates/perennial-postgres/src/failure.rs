@@ -3,7 +3,7 @@
 //! An answer of the server with severity ERROR tells that its transaction was rolled back. Everything else, a connection that
 //! was lost or a server that shuts down, leaves a write in doubt.
 
-use perennial_core::store::StoreError;
+use perennial_core::store::{MoveMark, StoreError};
 use tokio_postgres::Error;
 use tokio_postgres::error::SqlState;
 
@@ -55,6 +55,7 @@ pub(crate) fn trouble(error: &Error, access: Access) -> Trouble {
         "PR001" => Trouble::Error(StoreError::SessionGone),
         "PR002" => Trouble::Refused(answer.message().to_owned()),
         "PR003" => Trouble::Error(StoreError::InUse(answer.message().to_owned())),
+        "PR004" => Trouble::Error(MoveMark::refusal(answer.message().as_bytes())),
         _ if is_collision(code) => Trouble::Retry(text),
         _ if is_missing(code) => {
             Trouble::Error(StoreError::Failed(format!("the schema was changed or deleted: {text}")))

@@ -28,8 +28,11 @@ mod batch;
 mod check;
 mod commit;
 mod connection;
+mod export;
 mod failure;
 mod hints;
+mod import;
+mod inspect;
 mod list;
 mod new_rows;
 mod options;
@@ -48,5 +51,6 @@ mod tls;
 mod upkeep;
 mod waves;
 
+pub use inspect::{Content, Inspection, inspect};
 pub use options::{DEFAULT_SCHEMA, PostgresOptions};
 pub use store::{PostgresStore, open};

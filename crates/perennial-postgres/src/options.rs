@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use perennial_core::store::StoreError;
+use perennial_core::store::{StoreError, shown_url};
 use tokio_postgres::Config;
 use tokio_postgres::config::{SslMode, TargetSessionAttrs};
 
@@ -146,7 +146,8 @@ pub(crate) struct Target {
 
 impl Target {
     pub(crate) fn parse(url: &str, options: PostgresOptions) -> Result<Target, StoreError> {
-        let shown = shown(url);
+        // Messages name the schema themselves.
+        let shown = shown_url(url).split('?').next().unwrap_or_default().to_owned();
         let cannot = |problem: String| StoreError::CannotOpen(format!("{shown}: {problem}"));
         let mut options = options;
         let (mut verify, mut ssl_mode, mut root_certificate) = (Verify::Nothing, None, None);
@@ -273,19 +274,6 @@ fn decoded(value: &str) -> Option<String> {
         });
     }
     String::from_utf8(bytes).ok()
-}
-
-/// The URL as messages show it: who reads logs must not read passwords.
-fn shown(url: &str) -> String {
-    let base = url.split('?').next().unwrap_or_default();
-    let Some((scheme, rest)) = base.split_once("://") else { return "postgres".to_owned() };
-    match rest.rsplit_once('@') {
-        Some((login, place)) => {
-            let user = login.split(':').next().unwrap_or_default();
-            format!("{scheme}://{user}@{place}")
-        }
-        None => base.to_owned(),
-    }
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ use crate::connection::Connection;
 use crate::options::{Target, describe};
 
 /// The version that this program makes and knows.
-const VERSION: i32 = 1;
+pub(crate) const VERSION: i32 = 1;
 
 const MIGRATIONS: [&[&str]; 1] = [&[
     include_str!("migrations/1_tables.sql"),
@@ -80,6 +80,12 @@ struct Stored {
     oldest: i32,
 }
 
+/// The version of the schema; 0 if there is no store in it. One that this program cannot work on is an error.
+pub(crate) async fn stored_version(client: &Client, target: &Target) -> Result<i32, StoreError> {
+    is_current(client, target).await?;
+    Ok(version(client, target).await?.map_or(0, |stored| stored.version.min(VERSION)))
+}
+
 /// Whether there is nothing to do.
 async fn is_current(client: &Client, target: &Target) -> Result<bool, StoreError> {
     match version(client, target).await? {
@@ -145,7 +151,7 @@ fn cannot(target: &Target, problem: &str) -> StoreError {
 }
 
 /// What an error at opening means.
-fn explain(target: &Target, error: &Error) -> StoreError {
+pub(crate) fn explain(target: &Target, error: &Error) -> StoreError {
     let user = target.config.get_user().unwrap_or("the role");
     match error.as_db_error() {
         Some(answer) if *answer.code() == SqlState::INSUFFICIENT_PRIVILEGE => {

@@ -175,13 +175,17 @@ fn lease(row: &Row, first: usize) -> Result<Lease, StoreError> {
 }
 
 fn owned(row: &Row) -> Result<OwnedShard, StoreError> {
-    let gaps: Vec<i64> = column(row, 4)?;
-    let gap = |pair: &[i64]| Gap { from_ms: pair[0].cast_unsigned(), until_ms: pair[1].cast_unsigned() };
     Ok(OwnedShard {
         shard: read_shard(row, 0)?,
         epoch: read_number(row, 1)?,
         unclean_ends: u32::try_from(read_number(row, 2)?).unwrap_or(u32::MAX),
         note: column::<Option<&[u8]>>(row, 3)?.map(Arc::from),
-        gaps: gaps.chunks_exact(2).map(gap).collect(),
+        gaps: read_gaps(row, 4)?,
     })
+}
+
+pub(crate) fn read_gaps(row: &Row, place: usize) -> Result<Vec<Gap>, StoreError> {
+    let gaps: Vec<i64> = column(row, place)?;
+    let gap = |pair: &[i64]| Gap { from_ms: pair[0].cast_unsigned(), until_ms: pair[1].cast_unsigned() };
+    Ok(gaps.chunks_exact(2).map(gap).collect())
 }

@@ -15,7 +15,9 @@ use crate::options::{PostgresOptions, Target};
 use crate::pool::Pool;
 use crate::row::bound;
 use crate::send::Unread;
-use crate::{check, commit, list, passes, requests, schema, send, sessions, stats, tasks, upkeep};
+use crate::{
+    check, commit, export, import, list, passes, requests, schema, send, sessions, stats, tasks, upkeep,
+};
 
 /// How often a call is made again that met another transaction.
 const TRIES: u32 = 12;
@@ -427,6 +429,19 @@ impl AsyncStore for PostgresStore {
         value: Option<Arc<[u8]>>,
     ) -> Result<bool, StoreError> {
         requests::write_setting(&self.inner, &name, read, value).await
+    }
+
+    async fn export_rows(
+        &self,
+        table: MovedTable,
+        after: Option<MovedKey>,
+        limit: PageLimit,
+    ) -> Result<Vec<MovedRow>, StoreError> {
+        export::export(&self.inner, table, after, limit).await
+    }
+
+    async fn import_rows(&self, session: SessionId, rows: Vec<MovedRow>) -> Result<Imported, StoreError> {
+        import::import(&self.inner, session, rows).await
     }
 
     fn watch(&self, watcher: Watcher) {

@@ -27,6 +27,8 @@ macro_rules! task_columns {
     };
 }
 
+pub(crate) use task_columns;
+
 const TAKE: &str = concat!(
     "SELECT ",
     task_columns!(),

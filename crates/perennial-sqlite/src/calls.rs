@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use perennial_core::store::{
-    CheckedRows, Commit, CommitOutcome, Count, Criteria, DeleteOutcome, Directory, DueInstance, InboxPage,
-    InboxQuery, InstanceRow, Lease, LoadedInstance, NewRequest, NewSession, OwnedShard, Page, PageKey,
-    PageLimit, Replaced, Reply, RequestNumber, RequestOutcome, RequestPage, RowPlace, SendOutcome,
-    SendRequest, Served, SessionId, ShardOwner, ShardSet, StoreError, StoreStats, Swept, TaskId, TaskRenewal,
-    TaskReport, TaskRow, TurnRow,
+    CheckedRows, Commit, CommitOutcome, Count, Criteria, DeleteOutcome, Directory, DueInstance, Imported,
+    InboxPage, InboxQuery, InstanceRow, Lease, LoadedInstance, MovedKey, MovedRow, MovedTable, NewRequest,
+    NewSession, OwnedShard, Page, PageKey, PageLimit, Replaced, Reply, RequestNumber, RequestOutcome,
+    RequestPage, RowPlace, SendOutcome, SendRequest, Served, SessionId, ShardOwner, ShardSet, StoreError,
+    StoreStats, Swept, TaskId, TaskRenewal, TaskReport, TaskRow, TurnRow,
 };
 use perennial_core::{InstanceKey, ShardId};
 
@@ -81,6 +81,7 @@ pub(crate) enum WriteCall {
     PruneExecutions(Call<Pruning, Swept>),
     WriteSetting(Call<Setting, bool>),
     Delete(Call<Vec<InstanceKey>, Vec<DeleteOutcome>>),
+    ImportRows(Call<(SessionId, Vec<MovedRow>), Imported>),
 }
 
 pub(crate) struct Claim {
@@ -170,6 +171,7 @@ impl WriteCall {
             WriteCall::PruneExecutions(call) => call.finish(outcome),
             WriteCall::WriteSetting(call) => call.finish(outcome),
             WriteCall::Delete(call) => call.finish(outcome),
+            WriteCall::ImportRows(call) => call.finish(outcome),
         }
     }
 
@@ -183,6 +185,7 @@ impl WriteCall {
             // Each with all its turns.
             WriteCall::Delete(call) => call.arguments.len().saturating_mul(16),
             WriteCall::Sweep(call) => call.arguments.rows,
+            WriteCall::ImportRows(call) => call.arguments.1.len(),
             WriteCall::PruneExecutions(call) => call.arguments.rows,
             _ => 1,
         }
@@ -286,6 +289,12 @@ pub(crate) enum ReadCall {
         name: String,
         reply: ReplyGuard<Option<Arc<[u8]>>>,
     },
+    ExportRows {
+        table: MovedTable,
+        after: Option<MovedKey>,
+        limit: PageLimit,
+        reply: ReplyGuard<Vec<MovedRow>>,
+    },
 }
 
 impl ReadCall {
@@ -296,6 +305,7 @@ impl ReadCall {
             | ReadCall::ListTasks { .. }
             | ReadCall::Count { .. }
             | ReadCall::Stats { .. }
+            | ReadCall::ExportRows { .. }
             | ReadCall::Check { .. } => Caller::Looker,
             _ => Caller::Engine,
         }
@@ -322,6 +332,7 @@ impl ReadCall {
             ReadCall::Requests { reply, .. } => reply.give(Err(error)),
             ReadCall::ReplyTo { reply, .. } => reply.give(Err(error)),
             ReadCall::Setting { reply, .. } => reply.give(Err(error)),
+            ReadCall::ExportRows { reply, .. } => reply.give(Err(error)),
         }
     }
 }

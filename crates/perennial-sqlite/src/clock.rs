@@ -23,7 +23,7 @@ use crate::requests::{READ_SETTING, write_setting};
 use perennial_core::ErrorCode;
 
 /// The setting with the time.
-const SETTING: &str = "perennial.clock";
+pub(crate) const SETTING: &str = "perennial.clock";
 /// The time is written at most this often, unless there is another reason.
 const WRITTEN_EVERY_MS: u64 = 3_000;
 /// Guests are notified if the lead of the store's clock changes by this much.

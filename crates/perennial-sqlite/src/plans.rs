@@ -2,14 +2,16 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use perennial_core::store::{Status, attribute};
+use perennial_core::store::{MovedTable, Status, attribute};
 use rusqlite::Connection;
 
 use crate::passes::{BLOCKED, DUE, INBOX, MESSAGE, NUMBERS, OWED};
 use crate::reader::{self, TURNS};
 use crate::sources::Source;
 use crate::tables::{self, update_sql};
-use crate::{attributes, continuations, delete, directory, requests, schema, sessions, shards, stats, tasks};
+use crate::{
+    attributes, continuations, delete, directory, export, requests, schema, sessions, shards, stats, tasks,
+};
 
 /// The plan of a statement, one line per step.
 fn plan(connection: &Connection, sql: &str) -> Vec<String> {
@@ -377,4 +379,15 @@ fn g12_a_step_writes_one_row_and_no_index_of_instances() {
     );
     // A renewal changes only the index of its end.
     assert_eq!(written(&connection, tasks::RENEW), names(&["tasks", "tasks_by_lease"]));
+}
+
+#[test]
+fn n19_each_page_of_an_export_continues_at_its_place_in_an_index() {
+    for connection in [empty(), filled()] {
+        for table in MovedTable::ALL {
+            if table != MovedTable::Counters {
+                assert_goes_by_index(&connection, &export::after_sql(table));
+            }
+        }
+    }
 }

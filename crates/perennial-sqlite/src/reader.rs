@@ -14,6 +14,7 @@ use rusqlite::{Connection, ErrorCode, OptionalExtension, Row, params};
 use crate::calls::ReadCall;
 use crate::check;
 use crate::directory;
+use crate::export;
 use crate::failure::unavailable;
 use crate::list;
 use crate::passes;
@@ -114,6 +115,9 @@ pub(crate) fn answer(connection: &Connection, path: &Path, shared: &Shared, requ
         }
         ReadCall::Setting { name, reply } => {
             reply.give(requests::read_setting(connection, &name).map_err(told));
+        }
+        ReadCall::ExportRows { table, after, limit, reply } => {
+            reply.give(export::export(connection, table, after.as_ref(), limit).map_err(told));
         }
     }
 }

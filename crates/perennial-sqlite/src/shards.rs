@@ -154,7 +154,7 @@ pub(crate) fn tenures(connection: &Connection) -> rusqlite::Result<[Tenure; SHAR
     Ok(tenures)
 }
 
-fn maybe_bytes(row: &Row<'_>, column: usize) -> Result<Option<Arc<[u8]>>, Fault> {
+pub(crate) fn maybe_bytes(row: &Row<'_>, column: usize) -> Result<Option<Arc<[u8]>>, Fault> {
     if row.get_ref(column)? == rusqlite::types::ValueRef::Null {
         Ok(None)
     } else {
@@ -163,7 +163,7 @@ fn maybe_bytes(row: &Row<'_>, column: usize) -> Result<Option<Arc<[u8]>>, Fault>
 }
 
 /// Gaps that cannot be read are dropped: they only extend grace periods, and nothing else depends on them.
-fn read_gaps(row: &Row<'_>, column: usize) -> rusqlite::Result<Vec<Gap>> {
+pub(crate) fn read_gaps(row: &Row<'_>, column: usize) -> rusqlite::Result<Vec<Gap>> {
     let text = row.get_ref(column)?.as_bytes().unwrap_or_default();
     Ok(serde_json::from_slice(text).unwrap_or_default())
 }

@@ -7,11 +7,11 @@ use std::sync::{Mutex, PoisonError};
 use std::thread::{self, JoinHandle, ThreadId};
 
 use perennial_core::store::{
-    CheckedRows, Commit, CommitOutcome, Count, Criteria, DeleteOutcome, Directory, DueInstance, InboxPage,
-    InboxQuery, InstanceRow, Lease, LoadedInstance, NewRequest, NewSession, OwnedShard, Page, PageKey,
-    PageLimit, Replaced, Reply, RequestNumber, RequestOutcome, RequestPage, RowPlace, SendOutcome,
-    SendRequest, Served, SessionId, ShardOwner, ShardSet, Store, StoreError, StoreStats, Swept, TaskId,
-    TaskRenewal, TaskReport, TaskRow, TurnRow, Watcher,
+    CheckedRows, Commit, CommitOutcome, Count, Criteria, DeleteOutcome, Directory, DueInstance, Imported,
+    InboxPage, InboxQuery, InstanceRow, Lease, LoadedInstance, MovedKey, MovedRow, MovedTable, NewRequest,
+    NewSession, OwnedShard, Page, PageKey, PageLimit, Replaced, Reply, RequestNumber, RequestOutcome,
+    RequestPage, RowPlace, SendOutcome, SendRequest, Served, SessionId, ShardOwner, ShardSet, Store,
+    StoreError, StoreStats, Swept, TaskId, TaskRenewal, TaskReport, TaskRow, TurnRow, Watcher,
 };
 use perennial_core::{InstanceKey, ShardId};
 
@@ -433,6 +433,20 @@ impl Store for SqliteStore {
     ) {
         let arguments = Setting { name: name.to_owned(), read, value };
         self.write(WriteCall::WriteSetting(Call::new(arguments, reply)));
+    }
+
+    fn export_rows(
+        &self,
+        table: MovedTable,
+        after: Option<MovedKey>,
+        limit: PageLimit,
+        reply: Reply<Vec<MovedRow>>,
+    ) {
+        self.read(ReadCall::ExportRows { table, after, limit, reply: ReplyGuard::to(reply) });
+    }
+
+    fn import_rows(&self, session: SessionId, rows: Vec<MovedRow>, reply: Reply<Imported>) {
+        self.write_as_owner(WriteCall::ImportRows(Call::new((session, rows), reply)));
     }
 
     fn watch(&self, watcher: Watcher) {

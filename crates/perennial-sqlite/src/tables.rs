@@ -361,6 +361,19 @@ impl<'c> Tables<'c> {
         Ok(if is_urgent_now { Appended::Waits } else { Appended::Refused })
     }
 
+    /// Inserts a message with its number; `false` if that, or its deduplication key, is taken.
+    pub(crate) fn import_message(
+        &mut self,
+        number: InboxNumber,
+        message: &Message<'_>,
+        arrived_ms: u64,
+    ) -> rusqlite::Result<bool> {
+        match insert_message(&mut self.append_message, exact(number)?, message, arrived_ms) {
+            Err(error) if is_constraint(&error) => Ok(false),
+            inserted => inserted,
+        }
+    }
+
     fn next_number(&mut self) -> rusqlite::Result<i64> {
         let (last, mut is_taken): (i64, bool) =
             self.last_number.query_row([], |row| Ok((row.get(0)?, row.get(1)?)))?;

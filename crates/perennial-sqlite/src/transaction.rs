@@ -8,17 +8,18 @@ use std::time::Duration;
 
 use perennial_core::log;
 use perennial_core::store::{
-    Changes, Commit, CommitOutcome, Outgoing, SendOutcome, SendRequest, SessionId, ShardSet, StoreError,
-    Swept, TaskRenewal, TaskRow,
+    Changes, Commit, CommitOutcome, Imported, Lease, MovedRow, NewSession, Outgoing, Replaced, SendOutcome,
+    SendRequest, SessionId, ShardSet, StoreError, Swept, TaskRenewal, TaskRow,
 };
 use rusqlite::Connection;
 
-use crate::calls::{Pruning, Setting, ShardNotes, TaskEnd, TaskRenewals, TaskTake, WriteCall};
+use crate::calls::{Pruning, Setting, ShardNotes, Sweep, TaskEnd, TaskRenewals, TaskTake, WriteCall};
 use crate::clock::{Mark, StoreClock};
 use crate::commit::{self, WriteScope};
 use crate::connection::wait_out;
 use crate::delete;
 use crate::failure::Trouble;
+use crate::import;
 use crate::options::SqliteOptions;
 use crate::orphans::{self, Orphans};
 use crate::requests;
@@ -244,7 +245,9 @@ impl<'c> WriteConnection<'c> {
         let (connection, now_ms) = (self.connection, self.clock.now_ms());
         match request {
             WriteCall::OpenSession(call) => {
-                call.result = Some(self.sessions.open(connection, &call.arguments, now_ms)?);
+                let new = &call.arguments;
+                let opened = self.call(pace, |this| this.open_session(new, now_ms))?;
+                call.result = Some(opened.flatten());
             }
             WriteCall::RenewSession(call) => {
                 call.result = Some(self.sessions.renew(call.arguments, now_ms));
@@ -266,8 +269,7 @@ impl<'c> WriteConnection<'c> {
             }
             WriteCall::ReplaceSession(call) => {
                 let (old, new) = &call.arguments;
-                let replaced =
-                    self.call(pace, |this| this.sessions.replace(connection, *old, new, now_ms))?;
+                let replaced = self.call(pace, |this| this.replace_session(*old, new, now_ms))?;
                 call.result = Some(replaced.flatten());
             }
             WriteCall::WriteShardNotes(call) => {
@@ -306,12 +308,7 @@ impl<'c> WriteConnection<'c> {
                 call.result = Some(Ok(requests::delete(connection, call.arguments)?.is_some()));
             }
             WriteCall::Sweep(call) => {
-                let (messages, tasks) = std::mem::take(&mut self.orphaned);
-                let orphaned = orphans::delete(connection, &messages, &tasks)?;
-                let swept = delete::sweep(connection, &call.arguments, now_ms)?;
-                call.result = Some(Ok(Swept { rows: swept.rows + orphaned, ..swept }));
-                self.has_graves = None;
-                self.tables.forget();
+                call.result = Some(Ok(self.sweep(&call.arguments, now_ms)?));
             }
             WriteCall::PruneExecutions(call) => call.result = Some(self.prune(&call.arguments)?),
             WriteCall::WriteSetting(call) => {
@@ -319,6 +316,10 @@ impl<'c> WriteConnection<'c> {
                 let (read, value) = (read.as_deref(), value.as_deref());
                 let write = |_: &mut Self| Ok(requests::replace_setting(connection, name, read, value)?);
                 call.result = Some(self.call(pace, write)?);
+            }
+            WriteCall::ImportRows(call) => {
+                let (session, rows) = &call.arguments;
+                call.result = Some(self.call(pace, |this| this.import(*session, rows))?);
             }
             WriteCall::Delete(call) => {
                 let keys = call.arguments.iter();
@@ -329,6 +330,42 @@ impl<'c> WriteConnection<'c> {
             }
         }
         Ok(())
+    }
+
+    fn sweep(&mut self, sweep: &Sweep, now_ms: u64) -> rusqlite::Result<Swept> {
+        let (messages, tasks) = std::mem::take(&mut self.orphaned);
+        let orphaned = orphans::delete(self.connection, &messages, &tasks)?;
+        let swept = delete::sweep(self.connection, sweep, now_ms)?;
+        self.has_graves = None;
+        self.tables.forget();
+        Ok(Swept { rows: swept.rows + orphaned, ..swept })
+    }
+
+    fn open_session(
+        &mut self,
+        new: &NewSession,
+        now_ms: u64,
+    ) -> Result<Result<Lease, StoreError>, send::Stop> {
+        import::check_not_moved(self.connection, new.role)?;
+        Ok(self.sessions.open(self.connection, new, now_ms)?)
+    }
+
+    fn replace_session(
+        &mut self,
+        old: SessionId,
+        new: &NewSession,
+        now_ms: u64,
+    ) -> Result<Result<Replaced, StoreError>, send::Stop> {
+        import::check_not_moved(self.connection, new.role)?;
+        self.sessions.replace(self.connection, old, new, now_ms)
+    }
+
+    fn import(&mut self, session: SessionId, rows: &[MovedRow]) -> Result<Imported, send::Stop> {
+        if !self.sessions.is_open(session) {
+            return Err(send::Stop::Row(StoreError::SessionGone));
+        }
+        self.unread.forget();
+        import::import(&mut self.tables, rows)
     }
 
     fn send(&mut self, requests: &[SendRequest], pace: Pace) -> Called<Vec<SendOutcome>> {

@@ -39,6 +39,9 @@ pub enum Error {
     /// The store failed.
     #[error(transparent)]
     Store(#[from] StoreError),
+    /// A store was not moved.
+    #[error(transparent)]
+    Move(#[from] MoveError),
     /// Blobs cannot be read or written.
     #[error("{prefix}: {0}", prefix = self.code().prefix())]
     Blobs(#[source] std::io::Error),
@@ -55,7 +58,10 @@ impl fmt::Debug for Error {
 #[non_exhaustive]
 pub enum StartError {
     /// The URL does not name a store that this build supports.
-    #[error("{prefix} {url:?}: use sqlite:PATH, sqlite::memory: or memory:", prefix = self.code().prefix())]
+    #[error(
+        "{prefix} {url:?}: use sqlite:PATH, postgres://HOST/DATABASE, sqlite::memory: or memory:",
+        prefix = self.code().prefix()
+    )]
     UnknownUrl {
         /// The URL.
         url: String,
@@ -135,6 +141,35 @@ pub enum StartError {
     /// There is no tokio runtime to run activities on.
     #[error("{prefix}: start the runtime inside of one, for example under #[tokio::main]", prefix = self.code().prefix())]
     NoTokio,
+}
+
+/// Why a store was not moved. The source is as it was, and the same call can be repeated.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum MoveError {
+    /// One of the stores is in use, or the target is not empty, or another move has begun.
+    #[error("{prefix}: {reason}", prefix = self.code().prefix())]
+    Refused {
+        /// What is in the way, and what to do.
+        reason: String,
+    },
+    /// Rows of the two stores differ.
+    #[error("{prefix}: {reason}", prefix = self.code().prefix())]
+    Mismatch {
+        /// The rows that differ.
+        reason: String,
+    },
+    /// A URL is wrong, or its store does not exist.
+    #[error(transparent)]
+    Start(StartError),
+    /// A store failed.
+    #[error("{source} ({url})")]
+    Store {
+        /// The URL of the store, without its password.
+        url: String,
+        /// The failure.
+        source: StoreError,
+    },
 }
 
 /// Why a client's call failed.

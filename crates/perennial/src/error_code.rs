@@ -2,7 +2,7 @@
 
 use perennial_core::{ErrorCode, error_model};
 
-use crate::error::{ClientError, Error, OrchestrationError, StartError};
+use crate::error::{ClientError, Error, MoveError, OrchestrationError, StartError};
 use crate::typed::{RunError, UpdateError};
 
 impl Error {
@@ -13,6 +13,7 @@ impl Error {
             Error::Client(error) => error.code(),
             Error::Orchestration(error) => error.code(),
             Error::Store(error) => error.code(),
+            Error::Move(error) => error.code(),
             Error::Blobs(_) => ErrorCode::BlobStoreFailed,
         }
     }
@@ -78,6 +79,18 @@ impl ClientError {
     }
 }
 
+impl MoveError {
+    /// The stable code of this error.
+    pub fn code(&self) -> ErrorCode {
+        match self {
+            MoveError::Refused { .. } => ErrorCode::MoveRefused,
+            MoveError::Mismatch { .. } => ErrorCode::MoveMismatch,
+            MoveError::Start(error) => error.code(),
+            MoveError::Store { source, .. } => source.code(),
+        }
+    }
+}
+
 impl OrchestrationError {
     /// The stable code of this error.
     pub fn code(&self) -> ErrorCode {
@@ -112,7 +125,7 @@ impl<E> UpdateError<E> {
     }
 }
 
-error_model!(Error, StartError, ClientError, OrchestrationError);
+error_model!(Error, StartError, ClientError, MoveError, OrchestrationError);
 error_model!(generic: RunError, UpdateError);
 
 /// The text of an error that is quoted in another one, without the code that both begin with.

@@ -17,6 +17,7 @@ pages! {
     awaiting = "../../../docs/src/awaiting.md";
     recipes = "../../../docs/src/recipes.md";
     operate = "../../../docs/src/operate.md";
+    move_store = "../../../docs/src/move.md";
     logs = "../../../docs/src/logs.md";
     test = "../../../docs/src/test.md";
     versioning = "../../../docs/src/versioning.md";

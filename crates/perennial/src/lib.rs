@@ -46,6 +46,7 @@ mod export;
 mod filter;
 #[cfg(doctest)]
 mod guide;
+pub mod moving;
 mod registrations;
 mod runtime;
 mod shared_state;

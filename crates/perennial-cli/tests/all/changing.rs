@@ -1,6 +1,6 @@
 //! P8: changes reach the process that runs the store, and bulk changes ask for confirmation.
 
-use crate::support::Shop;
+use super::support::Shop;
 use perennial::history::{EventKind, Job};
 use perennial::prelude::*;
 

@@ -5,7 +5,7 @@ use perennial::codec::{BlobDirectory, CodecError, Codecs, Encoded, Offload, Payl
 use perennial::prelude::*;
 use serde_json::{Value, json};
 
-use crate::support::{Shop, run_example};
+use super::support::{Shop, run_example};
 
 struct Flipped;
 

@@ -1,6 +1,6 @@
 //! P8: the command completes, fails or heartbeats an attempt with its token, with a runtime and without.
 
-use crate::support::Shop;
+use super::support::Shop;
 use perennial::Payload;
 use serde_json::{Value, json};
 

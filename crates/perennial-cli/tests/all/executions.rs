@@ -1,6 +1,6 @@
 //! P8: `history` and `prune` handle the executions of an instance.
 
-use crate::support::{Shop, settings};
+use super::support::{Shop, settings};
 use perennial::prelude::*;
 
 /// A closed shop with an instance in its fourth execution.

@@ -1,6 +1,6 @@
 //! P8: commands end with the exit codes that the help lists.
 
-use crate::support::{Shop, run};
+use super::support::{Shop, run};
 
 #[tokio::test]
 async fn p8_commands_end_with_the_exit_codes_of_the_help() {

@@ -42,6 +42,7 @@ fn p8_help_lists_commands_and_exit_codes() {
           export       Write histories as JSON Lines, one instance per line
           top          Show live counts
           doctor       Check a store and suggest remedies: schema, owner, files, lag, messages, stuck and blocked instances
+          move         Move all instances of a stopped store to an empty one, such as from SQLite to PostgreSQL
           verify       Read the whole store and list damaged rows, histories, messages and tasks
           bench        Measure how many small orchestrations this machine completes per second
           completions  Print completions for a shell
@@ -49,7 +50,7 @@ fn p8_help_lists_commands_and_exit_codes() {
 
         Options:
               --store <URL>
-                  The store, such as sqlite:shop.db
+                  The store, such as sqlite:shop.db or postgres://localhost/shop
 
                   [env: PERENNIAL_STORE]
 
@@ -67,10 +68,10 @@ fn p8_help_lists_commands_and_exit_codes() {
 
         Exit codes:
           0  success
-          1  failure: an orchestration failed, doctor or verify found a problem, the demo lost an order
+          1  failure: an orchestration failed, doctor or verify found a problem, two stores differ, the demo lost an order
           2  usage: the command line, a URL, an id or a filter is invalid
           3  not found: the instance, execution or event does not exist
-          4  refused: the id exists, the instance has ended or has not ended, or no confirmation was given
+          4  refused: the id exists, the instance has ended or has not ended, a store cannot be moved, or not confirmed
           5  the store is unavailable: missing, in use, not a store, or no runtime answers on it
         "#);
 }
@@ -84,7 +85,7 @@ fn p8_help_of_list_names_every_filter() {
 
         Options:
               --status <STATUS>         Status: pending, running, completed, failed, cancelled, terminated
-              --store <URL>             The store, such as sqlite:shop.db [env: PERENNIAL_STORE]
+              --store <URL>             The store, such as sqlite:shop.db or postgres://localhost/shop [env: PERENNIAL_STORE]
               --json                    Print one JSON object per line, errors included
               --name <NAME>             The orchestration
               --version <VERSION>       The orchestration's version

@@ -1,4 +1,5 @@
 //! The integration tests of the crate, in one program: they link once.
+#![allow(clippy::duplicate_mod, reason = "`on_postgres` runs tests of other files on another store")]
 
 mod completing;
 mod skipping;
@@ -13,6 +14,9 @@ mod exit_codes;
 mod help;
 mod likely_errors;
 mod mistakes;
+mod moving;
+mod on_postgres;
+mod postgres;
 mod read_only;
 mod reading_commands;
 mod repairing;

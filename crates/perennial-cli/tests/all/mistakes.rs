@@ -1,6 +1,6 @@
 //! P8: errors and exit codes after mistakes of users.
 
-use crate::support::{CommandResult, Shop, run};
+use super::support::{CommandResult, Shop, run};
 
 fn described(result: &CommandResult) -> String {
     format!("exit {}\n{}{}", result.code, result.stdout, result.stderr)
@@ -10,7 +10,7 @@ fn described(result: &CommandResult) -> String {
 fn p8_a_missing_store_is_reported() {
     insta::assert_snapshot!(described(&run(&["list"], &[])), @r"
         exit 2
-        error: no store is given; pass --store sqlite:PATH, or set PERENNIAL_STORE
+        error: no store is given; pass --store sqlite:PATH or postgres://HOST/DATABASE, or set PERENNIAL_STORE
         ");
     insta::assert_snapshot!(described(&run(&["list", "--store", "sqlite:no-such.db"], &[])), @r"
         exit 5
@@ -18,11 +18,11 @@ fn p8_a_missing_store_is_reported() {
         ");
     insta::assert_snapshot!(described(&run(&["list", "--store", "shop.db"], &[])), @r#"
         exit 2
-        error: PER-0602 unknown store "shop.db": use sqlite:PATH, sqlite::memory: or memory:
+        error: PER-0602 unknown store "shop.db": use sqlite:PATH, postgres://HOST/DATABASE, sqlite::memory: or memory:
         "#);
     insta::assert_snapshot!(described(&run(&["list", "--store", "mysql://localhost"], &[])), @r#"
         exit 2
-        error: PER-0602 unknown store "mysql://localhost": use sqlite:PATH, sqlite::memory: or memory:
+        error: PER-0602 unknown store "mysql://localhost": use sqlite:PATH, postgres://HOST/DATABASE, sqlite::memory: or memory:
         "#);
     insta::assert_snapshot!(described(&run(&["list", "--store", "memory:"], &[])), @r"
         exit 5

@@ -1,6 +1,6 @@
 //! P8: the output of reading commands on a prepared file.
 
-use crate::support::{Shop, settings};
+use super::support::{Shop, settings};
 use perennial::prelude::*;
 use serde_json::Value;
 

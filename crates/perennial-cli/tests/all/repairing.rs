@@ -1,6 +1,6 @@
 //! P8: pause, resume, reset and rerun (G46 to G49).
 
-use crate::support::Shop;
+use super::support::Shop;
 use perennial::prelude::*;
 use serde_json::Value;
 

@@ -1,7 +1,7 @@
 //! A store adapter that encodes the payloads of messages, tasks, requests, replies and published statuses.
 //!
-//! Turns pass through unchanged: the engine encodes them itself. Attributes and the other columns of an instance's row
-//! stay in plain text, because lists search them.
+//! Turns pass through unchanged: the engine encodes them itself. So do rows that are moved to another store. Attributes
+//! and the other columns of an instance's row stay in plain text, because lists search them.
 //!
 //! A payload that cannot be decoded is passed on in its stored form. The code that acts on it detects this and reports
 //! it: an instance is blocked, a task is returned to the queue, a reader gets a marker.
@@ -293,6 +293,8 @@ impl Store for EncodedStore {
         sweep(rows: usize, keep_executions_ms: Option<u64>) -> Swept;
         read_setting(name: &str) -> Option<Arc<[u8]>>;
         write_setting(name: &str, read: Option<Arc<[u8]>>, value: Option<Arc<[u8]>>) -> bool;
+        export_rows(table: MovedTable, after: Option<MovedKey>, limit: PageLimit) -> Vec<MovedRow>;
+        import_rows(session: SessionId, rows: Vec<MovedRow>) -> Imported;
         close() -> ();
     }
 

@@ -125,6 +125,8 @@ calls! {
     sweep(rows: usize, keep_executions_ms: Option<u64>) -> Swept;
     read_setting(name: String = str) -> Option<Arc<[u8]>>;
     write_setting(name: String = str, read: Option<Arc<[u8]>>, value: Option<Arc<[u8]>>) -> bool;
+    export_rows(table: MovedTable, after: Option<MovedKey>, limit: PageLimit) -> Vec<MovedRow>;
+    import_rows(session: SessionId, rows: Vec<MovedRow>) -> Imported;
 }
 
 /// Turns an [`AsyncStore`] into a [`Store`]: each call becomes a task on the caller's executor.

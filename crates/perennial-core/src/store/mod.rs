@@ -14,6 +14,7 @@
 //! | tasks | [`take_tasks`](Store::take_tasks) to [`give_back_tasks`](Store::give_back_tasks): activities that any node may run |
 //! | requests | [`put_request`](Store::put_request) to [`withdraw_request`](Store::withdraw_request): queries and updates from elsewhere |
 //! | looking | [`list`](Store::list) to [`check_rows`](Store::check_rows): for people and programs, without touching the hot path |
+//! | moving | [`export_rows`](Store::export_rows), [`import_rows`](Store::import_rows): all rows, for another store |
 //! | upkeep | deleting, sweeping, settings, hints, closing |
 //!
 //! # What every store guarantees
@@ -36,13 +37,17 @@ mod condition;
 mod criteria;
 mod error;
 pub mod memory;
+mod move_mark;
+mod moving;
 mod order_key;
 mod page;
 mod paused;
 mod request;
 mod row;
+mod row_digest;
 mod session;
 mod shard_set;
+mod shown_url;
 mod stats;
 mod task;
 mod turn;
@@ -59,16 +64,20 @@ pub use condition::{AttributeName, Comparison, Condition, FilterError, KeyRange,
 pub use criteria::{Criteria, Page, PageKey};
 pub use error::StoreError;
 pub use memory::MemoryStore;
+pub use move_mark::{MoveMark, MoveSide};
+pub use moving::{Imported, MovedKey, MovedMessage, MovedRow, MovedShard, MovedTable};
 pub use order_key::order_key;
 pub use page::{PageFill, PageLimit};
 pub use paused::{PausedOrchestration, PausedOrchestrations};
 pub use request::{NewRequest, RequestNumber, RequestOutcome, RequestPage, RequestReply, RequestRow};
 pub use row::{InstanceRow, NewInstance, RowChange, Status, row_checksum};
+pub use row_digest::RowDigest;
 pub use session::{
     Directory, Gap, Lease, NewSession, NodeInfo, OwnedShard, Replaced, SessionId, SessionRole, SessionRow,
     ShardOwner,
 };
 pub use shard_set::ShardSet;
+pub use shown_url::shown_url;
 pub use stats::{Count, StoreStats};
 pub use task::{Evidence, Served, TaskChange, TaskId, TaskRenewal, TaskReport, TaskRow, TaskState};
 pub use turn::{ReadTurns, TurnReader, TurnRow, read_turns, read_turns_with};
@@ -121,7 +130,8 @@ pub trait Store: Send + Sync + 'static {
     ///
     /// If a session with this id exists, it is renewed instead. A maintenance session is refused with
     /// [`StoreError::InUse`] while the session of a lane is live; opening the session of a lane ends all maintenance
-    /// sessions.
+    /// sessions. While the store has a [`MoveMark`], sessions of nodes and lanes are refused with
+    /// [`MoveMark::refusal`], here and when a session is replaced.
     fn open_session(&self, session: NewSession, reply: Reply<Lease>);
 
     /// Renews a session for another lease, even if it has expired, unless it was ended: then the reply is
@@ -313,6 +323,25 @@ pub trait Store: Send + Sync + 'static {
     /// and names every row that is damaged or belongs to no instance. A check begins without a place and continues page
     /// by page.
     fn check_rows(&self, after: Option<RowPlace>, rows: usize, reply: Reply<CheckedRows>);
+
+    // ---- moving ---------------------------------------------------------------------------------------------------
+
+    /// A page of all rows of a table, after the row with the key `after`: at least one, if there are more. The order is
+    /// the store's own. Rows that belong to no instance are left out; a row that cannot be read is an error.
+    ///
+    /// Nothing may write while the pages are read.
+    fn export_rows(
+        &self,
+        table: MovedTable,
+        after: Option<MovedKey>,
+        limit: PageLimit,
+        reply: Reply<Vec<MovedRow>>,
+    );
+
+    /// Writes rows of one table as another store exported them, under a session. Rows that are stored with the same
+    /// content are skipped, so that the call can be repeated. A stored row is never changed, except that the last number
+    /// of a message is only ever increased and that a shard takes everything as long as no lane has owned it.
+    fn import_rows(&self, session: SessionId, rows: Vec<MovedRow>, reply: Reply<Imported>);
 
     // ---- upkeep ---------------------------------------------------------------------------------------------------
 

@@ -1,7 +1,7 @@
 -- Version 1: sessions and shards. `at_ms` stands for the clock in tests; null otherwise.
 --
 -- Ending a session deletes its row, which waits for the batch that holds it. Errors of their own: PR001, the session is
--- gone; PR003, a node owns shards.
+-- gone; PR003, a node owns shards; PR004, the store was moved.
 
 CREATE FUNCTION owned_shards(p_session uuid)
 RETURNS TABLE (shard smallint, epoch bigint, unclean_ends bigint, note bytea, gaps bigint[])
@@ -40,6 +40,7 @@ AS $$
 DECLARE
     v_now bigint;
     v_visitor uuid;
+    v_mark text;
 BEGIN
     IF p_role <> 'node' THEN
         PERFORM pg_advisory_xact_lock('sessions'::regclass::oid::integer, 1);
@@ -50,6 +51,13 @@ BEGIN
         WHERE role = 'lane' AND expires_ms >= v_now AND id IS DISTINCT FROM p_except)
     THEN
         RAISE EXCEPTION 'a node owns shards; maintenance is left to it' USING ERRCODE = 'PR003';
+    END IF;
+    -- Nodes and lanes are refused while the store has the mark of a move, which is the message.
+    IF p_role <> 'maintenance' THEN
+        SELECT convert_from(value, 'UTF8') INTO v_mark FROM settings WHERE name = 'move';
+        IF FOUND THEN
+            RAISE EXCEPTION '%', v_mark USING ERRCODE = 'PR004';
+        END IF;
     END IF;
     IF p_role = 'lane' THEN
         FOR v_visitor IN DELETE FROM sessions WHERE role = 'maintenance' RETURNING id LOOP

@@ -5,8 +5,8 @@ use std::fs;
 
 use perennial_core::SHARDS;
 use perennial_core::store::{
-    Criteria, InboxQuery, InstanceRow, NewRequest, Outgoing, PageLimit, RowChange, SessionId, SessionRole,
-    ShardSet, Status, TaskReport, attribute,
+    Criteria, InboxQuery, InstanceRow, MovedRow, MovedTable, NewRequest, Outgoing, PageLimit, RowChange,
+    SessionId, SessionRole, ShardSet, Status, TaskReport, attribute,
 };
 use perennial_testkit::conformance::instances::{
     Build, attributes, bytes, key, member, message, outgoing, row, start, start_request, starting, status,
@@ -122,6 +122,12 @@ fn list_everything(store: &Subject) {
     }
     store.stats();
     wait_for(|reply| store.store().list_tasks(None, 10, reply)).unwrap();
+    for table in MovedTable::ALL.into_iter().filter(|table| *table != MovedTable::Counters) {
+        let page =
+            |after| wait_for(|reply| store.store().export_rows(table, after, PageLimit::rows(10), reply));
+        let after = page(None).unwrap().last().map(MovedRow::key);
+        page(after).unwrap();
+    }
 }
 
 /// Fills a schema with so many instances, most of them completed.

@@ -35,7 +35,7 @@ pub fn s2_an_empty_batch_is_answered(make: Make<'_>) {
 }
 
 /// A row with a value in every column.
-fn full_row() -> InstanceRow {
+pub(super) fn full_row() -> InstanceRow {
     InstanceRow {
         key: key(7),
         id: "order-42::1.2 é 𝄞".to_owned(),

@@ -37,6 +37,8 @@ mod lists;
 #[allow(missing_docs, reason = "each function is named for the rule that it shows")]
 mod looks;
 #[allow(missing_docs, reason = "each function is named for the rule that it shows")]
+mod moving;
+#[allow(missing_docs, reason = "each function is named for the rule that it shows")]
 mod outgoing;
 #[allow(missing_docs, reason = "each function is named for the rule that it shows")]
 mod ownership;
@@ -79,6 +81,7 @@ pub mod rules {
     pub use super::lists::*;
     pub use super::looks::*;
     pub use super::model::s2_answers_are_those_of_the_model;
+    pub use super::moving::*;
     pub use super::outgoing::*;
     pub use super::ownership::*;
     pub use super::pages::*;
@@ -334,6 +337,13 @@ macro_rules! __store_rules {
             h42_a_task_has_the_times_of_its_state_and_of_its_last_heartbeat
             h42_tasks_are_listed_by_id_in_pages_without_payloads
             n17_a_holder_lists_its_leases
+            n19_an_export_is_the_same_after_an_import
+            n19_pages_have_each_row_once
+            n19_a_stored_row_that_differs_is_named_and_kept
+            n19_numbers_continue_after_the_last_one_that_was_moved
+            n19_a_session_that_is_gone_imports_nothing
+            n19_rows_of_deleted_instances_stay_behind
+            n19_a_store_with_the_mark_of_a_move_refuses_nodes_and_lanes
             n18_a_full_instance_refuses_senders
             n18_ten_thousand_unread_messages_refuse_no_urgent_one
         }

@@ -7,11 +7,11 @@ use std::time::Duration;
 use perennial::prelude::*;
 use perennial::store::{
     AsyncStore, CheckedRows, Commit, CommitOutcome, Count, Criteria, DeleteOutcome, Directory, DueInstance,
-    InboxPage, InboxQuery, InstanceKey, InstanceRow, Lease, LoadedInstance, MemoryStore, NewRequest,
-    NewSession, OwnedShard, Page, PageKey, PageLimit, Replaced, Reply, RequestNumber, RequestOutcome,
-    RequestPage, RowPlace, SendOutcome, SendRequest, Served, SessionId, ShardId, ShardOwner, ShardSet,
-    SpawnedStore, Store, StoreError, StoreStats, Swept, TaskId, TaskRenewal, TaskReport, TaskRow, TurnRow,
-    Watcher,
+    Imported, InboxPage, InboxQuery, InstanceKey, InstanceRow, Lease, LoadedInstance, MemoryStore, MovedKey,
+    MovedRow, MovedTable, NewRequest, NewSession, OwnedShard, Page, PageKey, PageLimit, Replaced, Reply,
+    RequestNumber, RequestOutcome, RequestPage, RowPlace, SendOutcome, SendRequest, Served, SessionId,
+    ShardId, ShardOwner, ShardSet, SpawnedStore, Store, StoreError, StoreStats, Swept, TaskId, TaskRenewal,
+    TaskReport, TaskRow, TurnRow, Watcher,
 };
 use perennial_testkit::conformance::{Candidate, TestClock};
 use tokio::sync::oneshot;
@@ -87,6 +87,8 @@ impl AsyncStore for Remote {
         sweep(rows: usize, keep_executions_ms: Option<u64>) -> Swept;
         read_setting(name: String as str) -> Option<Arc<[u8]>>;
         write_setting(name: String as str, read: Option<Arc<[u8]>>, value: Option<Arc<[u8]>>) -> bool;
+        export_rows(table: MovedTable, after: Option<MovedKey>, limit: PageLimit) -> Vec<MovedRow>;
+        import_rows(session: SessionId, rows: Vec<MovedRow>) -> Imported;
         close() -> ();
     }
 

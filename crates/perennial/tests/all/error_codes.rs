@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use perennial::history::{CorruptHistory, HistoryError};
+use perennial::moving::MoveError;
 use perennial::store::StoreError;
 use perennial::{
     ActivityError, ChildError, ClientError, Elapsed, Error, ErrorCode, OrchestrationError, RunError,
@@ -86,6 +87,7 @@ fn told() -> Vec<(ErrorCode, String, bool, &'static str)> {
         ClientError::Store { id: id(), source: StoreError::Unavailable("busy".to_owned()) },
         ClientError::NotAnswered { id: id(), patience: Duration::from_secs(1) },
         OrchestrationError::Terminated { id: id(), reason: "late".to_owned() },
+        MoveError::Refused { reason: "it is in use".to_owned() },
         RunError::Failed { id: id(), error: "declined" },
         UpdateError::Failed { id: id(), error: "declined" },
         ActivityError::<String>::Timeout(TimeoutKind::Total),

@@ -4,12 +4,15 @@
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::io::Read;
+use std::marker::PhantomData;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use perennial::codec::Codecs;
 use perennial::prelude::*;
+use perennial::store::shown_url;
+use perennial_testkit::postgres::TestServer;
 use tempfile::TempDir;
 
 /// The maximum duration of a command.
@@ -95,16 +98,47 @@ async fn approved(ctx: OrchestrationContext, mailbox: String) -> Result<bool, St
         .await?)
 }
 
-/// A store on a file, with or without its runtime.
-pub(crate) struct Shop {
-    directory: TempDir,
-    pub(crate) runtime: Option<Runtime>,
+/// Where a shop has its store.
+pub(crate) trait Place {
+    /// The URL of an empty store, which may be in this directory.
+    fn new_store(directory: &Path) -> String;
 }
 
-impl Shop {
+/// A file.
+pub(crate) struct File;
+
+impl Place for File {
+    fn new_store(directory: &Path) -> String {
+        format!("sqlite:{}", directory.join("shop.db").display())
+    }
+}
+
+/// A schema of the PostgreSQL server that the tests share.
+pub(crate) struct Schema;
+
+impl Place for Schema {
+    fn new_store(_: &Path) -> String {
+        TestServer::shared().new_schema()
+    }
+}
+
+/// A store on a file, with or without its runtime. Tests of commands that take any store run on PostgreSQL as well: see
+/// `on_postgres`.
+pub(crate) type Shop = ShopOn<File>;
+
+pub(crate) struct ShopOn<P> {
+    directory: TempDir,
+    url: String,
+    pub(crate) runtime: Option<Runtime>,
+    place: PhantomData<P>,
+}
+
+impl<P: Place> ShopOn<P> {
     /// An open shop without instances.
-    pub(crate) async fn open() -> Shop {
-        let mut shop = Shop { directory: tempfile::tempdir().unwrap(), runtime: None };
+    pub(crate) async fn open() -> ShopOn<P> {
+        let directory = tempfile::tempdir().unwrap();
+        let url = P::new_store(directory.path());
+        let mut shop = ShopOn { directory, url, runtime: None, place: PhantomData };
         shop.reopen().await;
         shop
     }
@@ -133,8 +167,8 @@ impl Shop {
 
     /// A closed shop: a checkout that completed, one that failed, a counter that waits, and a broken
     /// instance.
-    pub(crate) async fn stocked() -> Shop {
-        let mut shop = Shop::open().await;
+    pub(crate) async fn stocked() -> ShopOn<P> {
+        let mut shop = ShopOn::open().await;
         let client = shop.client();
         // The event is sent with the start, so that it is always in the first turn.
         let decided =
@@ -152,9 +186,10 @@ impl Shop {
     }
 
     pub(crate) fn url(&self) -> String {
-        format!("sqlite:{}", self.path().display())
+        self.url.clone()
     }
 
+    /// The file, or one in a directory of the shop's own.
     pub(crate) fn path(&self) -> PathBuf {
         self.directory.path().join("shop.db")
     }
@@ -180,7 +215,7 @@ impl Shop {
     pub(crate) async fn masked(&self, arguments: &[&str]) -> String {
         let result = self.run(arguments).await;
         assert_eq!((result.code, &*result.stderr), (0, ""), "{}", result.stdout);
-        result.stdout.replace(&self.url(), "[store]")
+        result.stdout.replace(&self.url(), "[store]").replace(&shown_url(&self.url()), "[store]")
     }
 }
 

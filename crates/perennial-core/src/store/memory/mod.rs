@@ -2,6 +2,7 @@
 //!
 //! It replies to every call immediately, on the caller's thread. Nothing survives the process.
 
+mod moving;
 mod ownership;
 mod tables;
 mod tasks;
@@ -19,6 +20,7 @@ use super::commit::{
 };
 use super::criteria::{Criteria, Page, PageKey};
 use super::error::StoreError;
+use super::moving::{Imported, MovedKey, MovedRow, MovedTable};
 use super::page::{PageFill, PageLimit};
 use super::request::{NewRequest, RequestNumber, RequestOutcome, RequestPage};
 use super::row::InstanceRow;
@@ -83,6 +85,7 @@ impl MemoryStore {
 impl Store for MemoryStore {
     fn open_session(&self, session: NewSession, reply: Reply<Lease>) {
         self.answer(reply, |tables, now_ms| {
+            tables.check_not_moved(session.role)?;
             if session.role == SessionRole::Node {
                 tables.changes.owners = ShardSet::ALL;
             }
@@ -115,7 +118,10 @@ impl Store for MemoryStore {
     }
 
     fn replace_session(&self, old: SessionId, new: NewSession, reply: Reply<Replaced>) {
-        self.answer(reply, |tables, now_ms| tables.ownership.replace(old, new, now_ms));
+        self.answer(reply, |tables, now_ms| {
+            tables.check_not_moved(new.role)?;
+            tables.ownership.replace(old, new, now_ms)
+        });
     }
 
     fn write_shard_notes(
@@ -428,6 +434,20 @@ impl Store for MemoryStore {
             }
             Ok(is_as_read)
         });
+    }
+
+    fn export_rows(
+        &self,
+        table: MovedTable,
+        after: Option<MovedKey>,
+        limit: PageLimit,
+        reply: Reply<Vec<MovedRow>>,
+    ) {
+        self.answer(reply, |tables, _| Ok(tables.export(table, after.as_ref(), limit)));
+    }
+
+    fn import_rows(&self, session: SessionId, rows: Vec<MovedRow>, reply: Reply<Imported>) {
+        self.answer(reply, |tables, _| tables.import(session, rows));
     }
 
     fn watch(&self, watcher: Watcher) {

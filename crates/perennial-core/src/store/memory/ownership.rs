@@ -9,6 +9,7 @@ use std::sync::Arc;
 use crate::flaws::{self, Flaw};
 use crate::instance::ShardId;
 use crate::store::error::StoreError;
+use crate::store::moving::MovedShard;
 use crate::store::session::{
     Directory, Gap, Lease, NewSession, OwnedShard, Replaced, SessionId, SessionRole, SessionRow, ShardOwner,
 };
@@ -73,6 +74,16 @@ impl ShardEntry {
                 self.idle_since_ms = Some(expires_ms);
                 self.unclean_ends = self.unclean_ends.saturating_add(1);
             }
+        }
+    }
+
+    pub(super) fn moved(&self, shard: ShardId) -> MovedShard {
+        MovedShard {
+            shard,
+            unclean_ends: self.unclean_ends,
+            note: self.note.clone(),
+            gaps: self.gaps.clone(),
+            idle_since_ms: self.idle_since_ms,
         }
     }
 

@@ -9,6 +9,7 @@ use crate::store::change::Changes;
 use crate::store::commit::{
     Commit, CommitOutcome, Conflict, InboxNumber, InboxRow, Outgoing, SendOutcome, SendRequest,
 };
+use crate::store::moving::MovedMessage;
 use crate::store::request::{RequestNumber, RequestRow};
 use crate::store::row::InstanceRow;
 use crate::store::session::SessionId;
@@ -94,6 +95,10 @@ impl Message {
     /// The message that starts an instance.
     fn starting(row: &InstanceRow, body: &Arc<[u8]>, now_ms: u64) -> Message {
         Message { parked: row.wake_at_ms.is_some(), ..Message::to(row, body, now_ms) }
+    }
+
+    pub(super) fn moved(&self, number: InboxNumber) -> MovedMessage {
+        MovedMessage { row: self.to_row(number), dedupe: self.dedupe.clone(), parked: self.parked }
     }
 
     pub(super) fn to_row(&self, number: InboxNumber) -> InboxRow {
@@ -214,7 +219,16 @@ impl Tables {
         if follows { Ok(false) } else { Err(Conflict::MissingTurn) }
     }
 
-    fn insert_instance(&mut self, row: &InstanceRow) {
+    pub(super) fn last_message(&self) -> InboxNumber {
+        self.next_number
+    }
+
+    /// Makes sure that no later message gets this number.
+    pub(super) fn set_last_message(&mut self, number: InboxNumber) {
+        self.next_number = self.next_number.max(number);
+    }
+
+    pub(super) fn insert_instance(&mut self, row: &InstanceRow) {
         self.ids.insert(row.id.clone(), row.key);
         self.instances.insert(row.key, row.clone());
     }

@@ -6,6 +6,7 @@
 
 mod commits;
 mod format;
+mod moving;
 mod ownership;
 mod tables;
 mod tasks;
@@ -17,10 +18,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use perennial_core::store::{
     Changes, CheckedRows, Commit, CommitOutcome, Count, Criteria, DeleteOutcome, Directory, DueInstance,
-    InboxPage, InboxQuery, InstanceRow, Lease, LoadedInstance, NewRequest, NewSession, OwnedShard, Page,
-    PageFill, PageKey, PageLimit, Replaced, Reply, RequestNumber, RequestOutcome, RequestPage, RequestRow,
-    RowPlace, SendOutcome, SendRequest, Served, SessionId, ShardOwner, ShardSet, Status, Store, StoreError,
-    StoreStats, Swept, TaskId, TaskRenewal, TaskReport, TaskRow, TurnRow, Watcher,
+    Imported, InboxPage, InboxQuery, InstanceRow, Lease, LoadedInstance, MovedKey, MovedRow, MovedTable,
+    NewRequest, NewSession, OwnedShard, Page, PageFill, PageKey, PageLimit, Replaced, Reply, RequestNumber,
+    RequestOutcome, RequestPage, RequestRow, RowPlace, SendOutcome, SendRequest, Served, SessionId,
+    ShardOwner, ShardSet, Status, Store, StoreError, StoreStats, Swept, TaskId, TaskRenewal, TaskReport,
+    TaskRow, TurnRow, Watcher,
 };
 use perennial_core::{InstanceKey, ShardId};
 
@@ -482,6 +484,20 @@ impl Store for JsonLinesStore {
             tables.write(value.map_or(Change::SettingGone(name.clone()), |it| Change::Setting(name, it)));
             Ok(true)
         });
+    }
+
+    fn export_rows(
+        &self,
+        table: MovedTable,
+        after: Option<MovedKey>,
+        limit: PageLimit,
+        reply: Reply<Vec<MovedRow>>,
+    ) {
+        self.call(reply, |tables, _| Ok(tables.export(table, after.as_ref(), limit)));
+    }
+
+    fn import_rows(&self, session: SessionId, rows: Vec<MovedRow>, reply: Reply<Imported>) {
+        self.call(reply, |tables, _| tables.import(session, rows));
     }
 
     fn watch(&self, watcher: Watcher) {

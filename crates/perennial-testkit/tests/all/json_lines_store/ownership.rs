@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use perennial_core::ShardId;
 use perennial_core::store::{
-    Directory, Gap, Lease, NewSession, OwnedShard, Replaced, SessionId, SessionRole, SessionRow, ShardOwner,
-    ShardSet, StoreError,
+    Directory, Gap, Lease, MoveMark, NewSession, OwnedShard, Replaced, SessionId, SessionRole, SessionRow,
+    ShardOwner, ShardSet, StoreError,
 };
 
 use super::tables::{Change, Session, Shard, Tables};
@@ -160,6 +160,11 @@ impl Tables {
         replaced: Option<SessionId>,
         now_ms: u64,
     ) -> Result<Lease, StoreError> {
+        if let Some(mark) = self.settings.get(MoveMark::SETTING)
+            && new.role != SessionRole::Maintenance
+        {
+            return Err(MoveMark::refusal(mark));
+        }
         let others = self.sessions.values().filter(|other| Some(other.id) != replaced);
         let rivals: Vec<Session> = match new.role {
             SessionRole::Node => Vec::new(),

@@ -27,6 +27,8 @@ pub(super) enum Change {
     ContinuedGone(InstanceKey, u64),
     Message(Message),
     MessageGone(InboxNumber),
+    /// No later message has this number or a lower one.
+    LastMessage(InboxNumber),
     Task(#[serde(with = "TaskFormat")] TaskRow),
     TaskGone(#[serde(with = "TaskIdFormat")] TaskId),
     Request(#[serde(with = "RequestFormat")] RequestRow),
@@ -160,6 +162,7 @@ impl Tables {
                 self.last_message = self.last_message.max(message.number);
                 self.inbox.insert(message.number, message.clone());
             }
+            Change::LastMessage(number) => self.last_message = self.last_message.max(*number),
             Change::MessageGone(number) => drop(self.inbox.remove(number)),
             Change::Task(row) => drop(self.tasks.insert(row.id, row.clone())),
             Change::TaskGone(id) => drop(self.tasks.remove(id)),

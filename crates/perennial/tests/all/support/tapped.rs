@@ -9,11 +9,11 @@ use std::time::Duration;
 use perennial::InstanceKey;
 use perennial_core::ShardId;
 use perennial_core::store::{
-    CheckedRows, Commit, CommitOutcome, Count, Criteria, DeleteOutcome, Directory, DueInstance, InboxPage,
-    InboxQuery, InstanceRow, Lease, LoadedInstance, NewRequest, NewSession, OwnedShard, Page, PageKey,
-    PageLimit, Replaced, Reply, RequestNumber, RequestOutcome, RequestPage, RowPlace, SendOutcome,
-    SendRequest, Served, SessionId, SessionRole, ShardOwner, ShardSet, Store, StoreError, StoreStats, Swept,
-    TaskId, TaskRenewal, TaskReport, TaskRow, TurnRow, Watcher,
+    CheckedRows, Commit, CommitOutcome, Count, Criteria, DeleteOutcome, Directory, DueInstance, Imported,
+    InboxPage, InboxQuery, InstanceRow, Lease, LoadedInstance, MovedKey, MovedRow, MovedTable, NewRequest,
+    NewSession, OwnedShard, Page, PageKey, PageLimit, Replaced, Reply, RequestNumber, RequestOutcome,
+    RequestPage, RowPlace, SendOutcome, SendRequest, Served, SessionId, SessionRole, ShardOwner, ShardSet,
+    Store, StoreError, StoreStats, Swept, TaskId, TaskRenewal, TaskReport, TaskRow, TurnRow, Watcher,
 };
 
 use super::PATIENCE;
@@ -302,6 +302,8 @@ impl Store for Tapped {
         sweep(rows: usize, keep_executions_ms: Option<u64>) -> Swept;
         read_setting(name: &str) -> Option<Arc<[u8]>>;
         write_setting(name: &str, read: Option<Arc<[u8]>>, value: Option<Arc<[u8]>>) -> bool;
+        export_rows(table: MovedTable, after: Option<MovedKey>, limit: PageLimit) -> Vec<MovedRow>;
+        import_rows(session: SessionId, rows: Vec<MovedRow>) -> Imported;
     }
 
     fn delete(&self, instances: Vec<(ShardId, InstanceKey)>, reply: Reply<Vec<DeleteOutcome>>) {
