@@ -36,10 +36,13 @@ pub(crate) enum Command {
         /// Number of orders
         #[arg(long, default_value_t = 300, value_parser = number(1, 5_000))]
         orders: u64,
-        /// Number of times that the worker is killed
+        /// Number of times that a worker is killed
         #[arg(long, default_value_t = 5, value_parser = number(0, 50))]
         kills: u64,
-        /// Keep the files, in this directory, which must not exist
+        /// Number of workers, more than one with --store postgres://… [default: 1, or 3 on PostgreSQL]
+        #[arg(long, value_parser = number(1, 16))]
+        nodes: Option<u64>,
+        /// Keep the files, in this directory, which must not exist, and the schema on PostgreSQL
         #[arg(long, value_name = "PATH")]
         keep: Option<PathBuf>,
     },
@@ -48,6 +51,8 @@ pub(crate) enum Command {
     DemoWorker {
         #[arg(long)]
         ledger: PathBuf,
+        #[arg(long)]
+        node: String,
     },
     /// List instances
     List {
@@ -103,6 +108,8 @@ pub(crate) enum Command {
         #[arg(long)]
         once: bool,
     },
+    /// List the processes that work on the store, and what each owns
+    Nodes,
     /// Check a store and suggest remedies: schema, owner, files, lag, messages, stuck and blocked instances
     ///
     /// Each finding is marked: `ok`; `note` for what may be intended, such as paused instances, requests in

@@ -32,6 +32,7 @@ mod exit;
 mod histories;
 mod instances;
 mod moving;
+mod nodes;
 mod output;
 mod prune;
 mod remedy;
@@ -49,7 +50,7 @@ use perennial::codec::Codecs;
 
 use arguments::{Arguments, Command};
 use exit::Failure;
-use store::StoreAt;
+use store::{StoreAt, is_postgres};
 
 /// Runs the command with the arguments of this process and returns its exit code. Payloads are decoded and
 /// encoded with these codecs; use the same ones as the runtime.
@@ -86,12 +87,14 @@ async fn run_command(arguments: Arguments, codecs: Codecs) -> Result<(), Failure
     let Arguments { store: url, json: as_json, command } = arguments;
     let store = StoreAt { url, codecs };
     match command {
-        Command::Demo { orders, kills, keep } => {
+        Command::Demo { orders, kills, nodes, keep } => {
             let (orders, kills) = (orders as usize, kills as usize);
-            demo::run(demo::Demo { orders, kills, keep, as_json }).await
+            let server = store.url.filter(|url| is_postgres(url));
+            let nodes = nodes.map(|nodes| nodes as usize);
+            demo::run(demo::Demo { orders, kills, server, nodes, keep, as_json }).await
         }
-        Command::DemoWorker { ledger } => {
-            demo::run_worker(store.url.as_deref().unwrap_or_default(), &ledger).await
+        Command::DemoWorker { ledger, node } => {
+            demo::run_worker(store.url.as_deref().unwrap_or_default(), &ledger, node).await
         }
         Command::Bench { instances } => bench::run(instances, as_json).await,
         Command::Completions { shell } => {
@@ -118,6 +121,7 @@ async fn run_command(arguments: Arguments, codecs: Codecs) -> Result<(), Failure
             histories::export(&client, &ids, filter, output.as_deref()).await
         }
         Command::Top { every, once } => top::top(&store.open()?, every, once, as_json).await,
+        Command::Nodes => nodes::run(&store.open_to_look()?, as_json).await,
         Command::Doctor => doctor::run(&store, as_json).await,
         Command::Move { reopen: Some(url), .. } => moving::reopen(&url, as_json).await,
         Command::Move { from: Some(from), to: Some(to), .. } => moving::run(&from, &to, as_json).await,

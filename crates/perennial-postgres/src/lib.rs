@@ -53,4 +53,5 @@ mod waves;
 
 pub use inspect::{Content, Inspection, inspect};
 pub use options::{DEFAULT_SCHEMA, PostgresOptions};
+pub use schema::delete_store;
 pub use store::{PostgresStore, open};

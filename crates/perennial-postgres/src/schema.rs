@@ -3,13 +3,15 @@
 //! Whoever opens a store first makes its tables, in one transaction under an advisory lock; the others wait and find them. A
 //! schema that a newer version made is refused, unless it says that this program may work on it.
 
+use std::sync::Arc;
+
 use perennial_core::log;
 use perennial_core::store::StoreError;
 use tokio_postgres::Client;
 use tokio_postgres::error::{Error, SqlState};
 
 use crate::connection::Connection;
-use crate::options::{Target, describe};
+use crate::options::{PostgresOptions, Target, describe};
 
 /// The version that this program makes and knows.
 pub(crate) const VERSION: i32 = 1;
@@ -81,6 +83,18 @@ struct Stored {
 }
 
 /// The version of the schema; 0 if there is no store in it. One that this program cannot work on is an error.
+/// Deletes the store of a URL: its schema with everything in it. A schema that is not a store is refused.
+pub async fn delete_store(url: &str) -> Result<(), StoreError> {
+    let target = Arc::new(Target::parse(url, PostgresOptions::default().hints(false))?);
+    let mut connection = Connection::open(&target).await?;
+    let client = connection.client();
+    if stored_version(client, &target).await? == 0 {
+        return Err(StoreError::CannotOpen(format!("{}: there is no store in this schema", target.shown)));
+    }
+    let delete = format!("DROP SCHEMA {} CASCADE", target.quoted_schema());
+    client.batch_execute(&delete).await.map_err(|error| StoreError::Unavailable(describe(&error)))
+}
+
 pub(crate) async fn stored_version(client: &Client, target: &Target) -> Result<i32, StoreError> {
     is_current(client, target).await?;
     Ok(version(client, target).await?.map_or(0, |stored| stored.version.min(VERSION)))

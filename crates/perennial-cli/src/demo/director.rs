@@ -1,6 +1,6 @@
-//! The process that starts orders, kills the worker, and checks the orders.
+//! The process that starts orders, kills workers, and checks the orders.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use indicatif::ProgressBar;
@@ -11,6 +11,7 @@ use serde::Serialize;
 
 use super::ledger::Ledger;
 use super::orders::{APPROVAL, Order, Outcome, order};
+use super::place::Place;
 use super::worker::Worker;
 use crate::exit::{ExitKind, Failure};
 use crate::output::{self, line, now_ms};
@@ -27,6 +28,9 @@ const LOOK: Duration = Duration::from_millis(100);
 pub(crate) struct Demo {
     pub(crate) orders: usize,
     pub(crate) kills: usize,
+    /// The URL of a PostgreSQL database, to use instead of a SQLite file.
+    pub(crate) server: Option<String>,
+    pub(crate) nodes: Option<usize>,
     pub(crate) keep: Option<PathBuf>,
     pub(crate) as_json: bool,
 }
@@ -45,46 +49,41 @@ struct Report {
     seconds: f64,
 }
 
-/// Runs the demo and deletes its files.
+/// Runs the demo and deletes what it made.
 pub(crate) async fn run(demo: Demo) -> Result<(), Failure> {
-    let temporary = tempfile::tempdir()?;
-    let directory = match &demo.keep {
-        None => temporary.path().to_owned(),
-        Some(path) if path.exists() => {
-            let message = format!("{} exists; --keep needs a new directory", path.display());
-            return Err(Failure::new(ExitKind::Refused, message));
-        }
-        Some(path) => {
-            std::fs::create_dir_all(path)?;
-            path.clone()
-        }
-    };
-    let mut fleet = Fleet::begin(&directory, &demo).await?;
+    let place = Place::new(&demo)?;
     let report = tokio::select! {
-        report = fleet.direct(&demo) => report?,
-        _ = tokio::signal::ctrl_c() => return Err(Failure::failed("interrupted")),
+        report = run_in(&place, &demo) => report,
+        _ = tokio::signal::ctrl_c() => Err(Failure::failed("interrupted")),
     };
+    let cleared = place.clear(&demo).await;
+    let report = report?;
+    cleared?;
+    if report.lost == 0 && report.doubled == 0 { Ok(()) } else { Err(Failure::Silent(ExitKind::Failed)) }
+}
+
+/// Runs the demo, and prints what came of it. The workers end with it.
+async fn run_in(place: &Place, demo: &Demo) -> Result<Report, Failure> {
+    let mut fleet = Fleet::begin(place, demo).await?;
+    let report = fleet.direct(demo).await?;
     fleet.bar.finish_and_clear();
     if demo.as_json {
         output::object(&report)?;
     } else {
         fleet.print(&report).await?;
-        if let Some(path) = &demo.keep {
-            let store = path.join("orders.db");
-            line(format!("\nkept: perennial --store sqlite:{} list", store.display()))?;
+        if demo.keep.is_some() {
+            line(format!("\nkept: perennial --store {} list", place.shown_store()))?;
         }
     }
-    if report.lost == 0 && report.doubled == 0 { Ok(()) } else { Err(Failure::Silent(ExitKind::Failed)) }
+    Ok(report)
 }
 
-/// The orders, and the current worker.
-struct Fleet {
-    store: String,
-    ledger_path: PathBuf,
-    log: PathBuf,
+/// The orders, and the current workers.
+struct Fleet<'p> {
+    place: &'p Place,
     client: Client,
     ledger: Ledger,
-    worker: Option<Worker>,
+    workers: Vec<Worker>,
     /// The orders whose start was acknowledged.
     started: Vec<(String, Order)>,
     /// The orders that wait for approval.
@@ -95,20 +94,19 @@ struct Fleet {
     is_quiet: bool,
 }
 
-impl Fleet {
-    async fn begin(directory: &Path, demo: &Demo) -> Result<Fleet, Failure> {
+impl<'p> Fleet<'p> {
+    async fn begin(place: &'p Place, demo: &Demo) -> Result<Fleet<'p>, Failure> {
         let begun = Instant::now();
-        let store = format!("sqlite:{}", directory.join("orders.db").display());
-        let (ledger_path, log) = (directory.join("ledger.db"), directory.join("worker.log"));
-        let worker = Worker::start(&store, &ledger_path, &log).await?;
+        let mut workers = Vec::new();
+        for number in 1..=place.nodes {
+            workers.push(place.start_worker(number).await?);
+        }
         let bar = output::progress(Some(demo.orders as u64), "orders completed");
         Ok(Fleet {
-            client: Client::open(&store)?,
-            ledger: Ledger::open(&ledger_path)?,
-            store,
-            ledger_path,
-            log,
-            worker: Some(worker),
+            client: Client::open(&place.store)?,
+            ledger: Ledger::open(&place.ledger)?,
+            place,
+            workers,
             started: Vec::new(),
             undecided: Vec::new(),
             killed_at_ms: Vec::new(),
@@ -121,10 +119,14 @@ impl Fleet {
     /// Starts one part of the orders for each worker process, and kills each process but the last.
     async fn direct(&mut self, demo: &Demo) -> Result<Report, Failure> {
         let lives = demo.kills + 1;
-        self.print_line(format!(
-            "{} orders on one SQLite file; the worker is killed {} times",
-            demo.orders, demo.kills
-        ))?;
+        let (orders, kills, nodes) = (demo.orders, demo.kills, self.place.nodes);
+        self.print_line(match (&demo.server, nodes) {
+            (None, _) => format!("{orders} orders on one SQLite file; the worker is killed {kills} times"),
+            (Some(_), 1) => format!("{orders} orders on PostgreSQL; the worker is killed {kills} times"),
+            (Some(_), _) => {
+                format!("{orders} orders on PostgreSQL, {nodes} workers; one of them is killed {kills} times")
+            }
+        })?;
         for life in 0..lives {
             self.start_orders(demo.orders * life / lives + 1..=demo.orders * (life + 1) / lives).await?;
             if life == demo.kills {
@@ -166,15 +168,16 @@ impl Fleet {
     }
 
     async fn kill(&mut self) -> Result<(), Failure> {
-        if let Some(worker) = self.worker.take() {
-            worker.kill()?;
-        }
+        // Each in its turn.
+        let place = self.killed_at_ms.len() % self.place.nodes;
+        self.workers.remove(place).kill()?;
         self.killed_at_ms.push(now_ms());
         let done = self.completed().await?;
         let open = self.started.len() as u64 - done;
         let kills = self.killed_at_ms.len();
         self.print_line(format!("  kill -9 #{kills}: {done} orders completed, {open} in progress"))?;
-        self.worker = Some(Worker::start(&self.store, &self.ledger_path, &self.log).await?);
+        let number = self.place.nodes + kills;
+        self.workers.insert(place, self.place.start_worker(number).await?);
         Ok(())
     }
 
@@ -277,7 +280,7 @@ impl Fleet {
             }
         }
         if let Some((_, id, history)) = best {
-            line("\none order as a timeline (✗: the worker was killed)\n")?;
+            line("\none order as a timeline (✗: a worker was killed)\n")?;
             let marks = Marks { label: "kill -9", at_ms: &self.killed_at_ms };
             for drawn in timeline::draw(&id, &history, now_ms(), Some(marks)) {
                 line(drawn.trim_end())?;

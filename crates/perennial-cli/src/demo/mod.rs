@@ -1,8 +1,10 @@
-//! `perennial demo`: orders on an embedded store, a worker that is killed repeatedly, and a final count.
+//! `perennial demo`: orders, workers that are killed repeatedly, and a final count. One worker on an embedded store, or several
+//! on PostgreSQL.
 
 mod director;
 mod ledger;
 mod orders;
+mod place;
 mod worker;
 
 pub(crate) use director::{Demo, run};

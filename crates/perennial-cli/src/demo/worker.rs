@@ -6,21 +6,26 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use perennial::Runtime;
+use perennial::{Runtime, RuntimeOptions};
 
 use super::ledger::Ledger;
 use super::orders;
+use crate::arguments::STORE_VARIABLE;
 use crate::exit::Failure;
 
-/// The line that a worker prints once it owns the store.
+/// The line that a worker prints once it works.
 const READY: &str = "ready";
+/// Other workers take the work of a killed one over after this time.
+const LEASE: Duration = Duration::from_secs(2);
 /// The time that a worker has to print it.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Runs orders until it is killed, or the process that started it has ended.
-pub(crate) async fn run(store: &str, ledger: &Path) -> Result<(), Failure> {
+pub(crate) async fn run(store: &str, ledger: &Path, node: String) -> Result<(), Failure> {
     let ledger = Ledger::open(ledger)?;
-    let _runtime = Runtime::open(store).registrations(orders::registrations()).state(ledger).start().await?;
+    let options = RuntimeOptions { node, lease: LEASE, ..RuntimeOptions::default() };
+    let builder = Runtime::open(store).options(options).registrations(orders::registrations());
+    let _runtime = builder.state(ledger).start().await?;
     println!("{READY}");
     std::io::stdout().flush()?;
     let gone = tokio::task::spawn_blocking(|| std::io::stdin().read(&mut [0; 1]));
@@ -32,12 +37,14 @@ pub(crate) async fn run(store: &str, ledger: &Path) -> Result<(), Failure> {
 pub(crate) struct Worker(Child);
 
 impl Worker {
-    /// Starts a worker and waits until it owns the store.
-    pub(crate) async fn start(store: &str, ledger: &Path, log: &Path) -> Result<Worker, Failure> {
+    /// Starts a worker and waits until it works.
+    pub(crate) async fn start(store: &str, ledger: &Path, log: &Path, node: &str) -> Result<Worker, Failure> {
         let log_file = File::options().create(true).append(true).open(log)?;
         let mut child = Command::new(std::env::current_exe()?)
-            .args(["demo-worker", "--store", store, "--ledger"])
+            .args(["demo-worker", "--node", node, "--ledger"])
             .arg(ledger)
+            // Not an argument: a URL may have a password, and everybody on the machine can read arguments.
+            .env(STORE_VARIABLE, store)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(log_file)

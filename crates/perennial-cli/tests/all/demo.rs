@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use crate::support::{PATIENCE, run};
 use perennial::Runtime;
+use perennial_testkit::postgres::TestServer;
 use serde_json::Value;
 
 #[test]
@@ -20,6 +21,36 @@ fn p8_the_demo_loses_nothing_and_deletes_its_files() {
     assert_eq!((count("lost"), count("doubled")), (0, 0), "{report}");
     assert_eq!((count("shipped"), count("undone")), (38, 2), "two cards of forty are bad: {report}");
     assert_eq!(temporary.path().read_dir().unwrap().count(), 0, "the files are deleted");
+}
+
+#[test]
+fn p8_the_demo_kills_whole_nodes_on_postgres_and_deletes_its_schema() {
+    let server = TestServer::shared();
+    let schemas = || schemas(server.url());
+    let arguments = ["demo", "--orders", "40", "--kills", "2", "--json", "--store", server.url()];
+    let result = run(&arguments, &[]);
+    assert_eq!((result.code, &*result.stderr), (0, ""), "{result:?}");
+    let report: Value = serde_json::from_str(&result.stdout).unwrap();
+    let count = |name: &str| report[name].as_u64().unwrap();
+    assert_eq!((count("started"), count("completed"), count("kills")), (40, 40, 2), "{report}");
+    assert_eq!((count("lost"), count("doubled")), (0, 0), "{report}");
+    assert_eq!(schemas(), 0, "the schema is deleted");
+    let refused = run(&["demo", "--nodes", "3", "--store", "sqlite:shop.db"], &[]);
+    assert_eq!(refused.code, 2, "{refused:?}");
+}
+
+/// How many schemas demos have left.
+fn schemas(url: &str) -> i64 {
+    let count = "SELECT count(*) FROM pg_namespace WHERE nspname LIKE 'perennial_demo_%'";
+    let tokio = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    tokio.block_on(async {
+        let (client, connection) = tokio_postgres::connect(url, tokio_postgres::NoTls).await.unwrap();
+        let connection = tokio::spawn(connection);
+        let counted = client.query_one(count, &[]).await.unwrap().get(0);
+        drop(client);
+        connection.await.unwrap().unwrap();
+        counted
+    })
 }
 
 #[test]

@@ -41,6 +41,7 @@ fn p8_help_lists_commands_and_exit_codes() {
           prune        Delete instances that ended long ago, or old executions of all instances
           export       Write histories as JSON Lines, one instance per line
           top          Show live counts
+          nodes        List the processes that work on the store, and what each owns
           doctor       Check a store and suggest remedies: schema, owner, files, lag, messages, stuck and blocked instances
           move         Move all instances of a stopped store to an empty one, such as from SQLite to PostgreSQL
           verify       Read the whole store and list damaged rows, histories, messages and tasks

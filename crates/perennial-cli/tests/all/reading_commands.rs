@@ -273,6 +273,16 @@ async fn p8_top_prints_counts_once_on_request() {
 }
 
 #[tokio::test]
+async fn p8_nodes_lists_the_processes_that_work_on_the_store() {
+    let shop = Shop::open().await;
+    let printed = shop.masked(&["nodes"]).await;
+    assert!(printed.starts_with("NODE") && printed.lines().count() == 2, "{printed}");
+    assert!(printed.contains("live") && printed.contains(" 256 "), "{printed}");
+    let node: Value = serde_json::from_str(&shop.masked(&["nodes", "--json"]).await).unwrap();
+    assert_eq!((&node["shards"], &node["is_live"]), (&Value::from(256), &Value::from(true)), "{node}");
+}
+
+#[tokio::test]
 async fn p8_show_prints_what_an_instance_waits_for_and_until_when() {
     let shop = Shop::open().await;
     let client = shop.client();
