@@ -319,10 +319,10 @@ impl Client {
 
 /// The operations that are listed, in their order, and the number of those that are left out: of many, the ones that
 /// are stuck, and as many of the first ones as there is room for.
-fn listed<'a>(
-    mut operations: Vec<&'a OpenOperation>,
+fn listed(
+    mut operations: Vec<&OpenOperation>,
     is_stuck: impl Fn(&OpenOperation) -> bool,
-) -> (Vec<&'a OpenOperation>, usize) {
+) -> (Vec<&OpenOperation>, usize) {
     let left_out = operations.len().saturating_sub(LISTED_OPERATIONS);
     if left_out > 0 {
         operations.sort_by_cached_key(|operation| (!is_stuck(operation), operation.event));
