@@ -47,14 +47,22 @@ pub enum Error {
     Blobs(#[source] std::io::Error),
 }
 
-impl fmt::Debug for Error {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
-    }
+/// A program that returns an error from `main`, as itself or in a box, prints it with `Debug`. The message has the code,
+/// the reason and what to do, so it is printed instead of the fields.
+macro_rules! debug_as_display {
+    ($($error:ty),*) => {$(
+        impl fmt::Debug for $error {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                fmt::Display::fmt(self, f)
+            }
+        }
+    )*};
 }
 
+debug_as_display!(Error, StartError, ClientError, OrchestrationError);
+
 /// Why a runtime did not start.
-#[derive(Clone, Debug, thiserror::Error)]
+#[derive(Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum StartError {
     /// The URL does not name a store that this build supports.
@@ -173,7 +181,7 @@ pub enum MoveError {
 }
 
 /// Why a client's call failed.
-#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[derive(Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ClientError {
     /// No instance has this id.
@@ -540,7 +548,7 @@ impl ClientError {
 }
 
 /// Why an orchestration ended without a result.
-#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[derive(Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum OrchestrationError {
     /// The orchestration returned an error.

@@ -174,3 +174,13 @@ fn g18_a_full_instance_is_described_even_if_its_events_are_not_counted() {
     assert!(told(10_000).contains(r#"instance "order-7" has too many unread events (10000); try again"#));
     assert!(told(0).contains(r#"instance "order-7" has too many unread events; try again"#));
 }
+
+#[test]
+fn p3_an_error_that_main_returns_is_printed_with_its_code_and_message() {
+    let client = ClientError::NotFound { id: "order-7".to_owned() };
+    let message = client.to_string();
+    assert!(message.starts_with("PER-0605 not found"), "{message}");
+    let boxed: Box<dyn std::error::Error> = client.clone().into();
+    assert_eq!(format!("{boxed:?}"), message);
+    assert_eq!(format!("{:?}", Error::from(client)), message);
+}
