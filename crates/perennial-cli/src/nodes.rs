@@ -1,6 +1,7 @@
 //! `perennial nodes`: the processes that work on a store.
 
-use perennial::{Client, NodeView};
+use perennial::Client;
+use perennial::client::NodeView;
 
 use crate::exit::Failure;
 use crate::output::{columns, line, moment, object, table};
