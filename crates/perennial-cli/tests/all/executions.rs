@@ -4,7 +4,7 @@ use super::support::{Shop, settings};
 use perennial::prelude::*;
 
 /// A closed shop with an instance in its fourth execution.
-async fn in_its_fourth_execution() -> Shop {
+pub(crate) async fn in_its_fourth_execution() -> Shop {
     let mut shop = Shop::open().await;
     let client = shop.client();
     client.start("rounds", "rounds-1", Payload::from_json("3").unwrap()).await.unwrap();
@@ -16,7 +16,7 @@ async fn in_its_fourth_execution() -> Shop {
 }
 
 /// The executions that the history contains.
-async fn recorded(shop: &Shop) -> Vec<u64> {
+pub(crate) async fn recorded(shop: &Shop) -> Vec<u64> {
     let result = shop.masked(&["history", "rounds-1", "--execution", "all", "--json"]).await;
     let of =
         |line: &str| serde_json::from_str::<serde_json::Value>(line).unwrap()["execution"].as_u64().unwrap();
@@ -44,19 +44,6 @@ async fn p8_history_shows_one_execution_or_all() {
         let result = shop.run(&["history", "rounds-1", &format!("--execution={wrong}")]).await;
         assert_eq!(result.code, 2, "{wrong}: {result:?}");
     }
-}
-
-#[tokio::test]
-async fn p8_executions_that_are_not_stored_are_not_looked_for() {
-    let shop = in_its_fourth_execution().await;
-    let connection = rusqlite::Connection::open(shop.path()).unwrap();
-    // So many executions that asking for each would take hours. None but the current one is stored.
-    connection.execute_batch("DELETE FROM turns; UPDATE instances SET execution = 1000000000").unwrap();
-    drop(connection);
-    let client = Client::open(&shop.url()).unwrap();
-    assert_eq!(client.executions("rounds-1").await.unwrap(), 1_000_000_000..=1_000_000_000);
-    assert!(recorded(&shop).await.is_empty());
-    assert_eq!(shop.masked(&["export", "rounds-1"]).await, "");
 }
 
 #[tokio::test]

@@ -1,5 +1,6 @@
 //! P8: reading commands change nothing, and print full values unless they write to a terminal.
 
+use crate::executions::{in_its_fourth_execution, recorded};
 use crate::support::{Shop, run};
 use perennial::prelude::*;
 
@@ -65,4 +66,17 @@ async fn p8_payloads_are_printed_in_full_without_a_terminal() {
         assert!(result.stdout.contains(&format!("{long}\"")), "the input: {}", result.stdout.len());
         assert!(result.stdout.contains(&format!("{long}, wrapped")), "the output: {}", result.stdout.len());
     }
+}
+
+#[tokio::test]
+async fn p8_executions_that_are_not_stored_are_not_looked_for() {
+    let shop = in_its_fourth_execution().await;
+    let connection = rusqlite::Connection::open(shop.path()).unwrap();
+    // So many executions that asking for each would take hours. None but the current one is stored.
+    connection.execute_batch("DELETE FROM turns; UPDATE instances SET execution = 1000000000").unwrap();
+    drop(connection);
+    let client = Client::open(&shop.url()).unwrap();
+    assert_eq!(client.executions("rounds-1").await.unwrap(), 1_000_000_000..=1_000_000_000);
+    assert!(recorded(&shop).await.is_empty());
+    assert_eq!(shop.masked(&["export", "rounds-1"]).await, "");
 }
