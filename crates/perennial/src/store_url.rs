@@ -66,9 +66,12 @@ enum Role {
 
 fn open(url: &str, role: Role) -> Result<Arc<dyn Store>, StartError> {
     let unknown = || StartError::UnknownUrl { url: shown_url(url) };
-    #[cfg(feature = "postgres")]
     if url.starts_with("postgres://") || url.starts_with("postgresql://") {
+        #[cfg(feature = "postgres")]
         return postgres(url, role);
+        // Before the options, which such a URL may have, and in which the password would be shown.
+        #[cfg(not(feature = "postgres"))]
+        return Err(unknown());
     }
     if let Some((_, options)) = url.split_once('?') {
         // Treated as part of the file name, the options would open a new, empty store beside the intended

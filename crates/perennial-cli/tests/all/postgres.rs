@@ -80,6 +80,7 @@ async fn s9_doctor_checks_a_server_its_schema_nodes_and_rows() {
         "ok    the server syncs every commit",
         "ok    the server's clock is ",
         "ok    1 live node: ",
+        &format!("-{0} (process {0} on ", std::process::id()),
         ", 256 shards)",
         "ok    every message can be read",
         "ok    no instance is blocked",
