@@ -170,3 +170,33 @@ fn the_context_has_every_call_of_the_core_itself() {
         core.difference(&own).filter(|name| !hidden.contains(&name.as_str())).collect();
     assert!(missing.is_empty(), "these are not on `perennial::OrchestrationContext`: {missing:?}");
 }
+
+/// All source files below a directory.
+fn sources(directory: &Path) -> Vec<(String, String)> {
+    let mut all = Vec::new();
+    for entry in fs::read_dir(directory).unwrap() {
+        let path = entry.unwrap().path();
+        match path.is_dir() {
+            true => all.extend(sources(&path)),
+            false => all.push((path.display().to_string(), fs::read_to_string(&path).unwrap())),
+        }
+    }
+    all
+}
+
+/// Spans are `Duration`s and moments are `Timestamp`s: nobody has to know which integers are milliseconds.
+#[test]
+fn public_functions_and_fields_take_no_milliseconds_as_integers() {
+    let is_open = |line: &str| line.starts_with("pub fn ") || line.starts_with("pub async fn ");
+    let mut found = Vec::new();
+    for (path, source) in sources(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src")) {
+        let visible = source.split("#[doc(hidden)]\nimpl ").next().unwrap();
+        for line in visible.lines().map(str::trim) {
+            let is_field = line.starts_with("pub ") && line.contains("_ms: u64,");
+            if is_field || is_open(line) && line.contains("_ms: u64") {
+                found.push(format!("{path}: {line}"));
+            }
+        }
+    }
+    assert!(found.is_empty(), "{found:#?}");
+}
