@@ -8,7 +8,10 @@ pub(crate) async fn in_its_fourth_execution() -> Shop {
     let mut shop = Shop::open().await;
     let client = shop.client();
     client.start("rounds", "rounds-1", Payload::from_json("3").unwrap()).await.unwrap();
-    while client.status("rounds-1").await.unwrap().execution < 4 {
+    // The commit that begins an execution is one before that of its first turn.
+    while client.status("rounds-1").await.unwrap().execution < 4
+        || client.history("rounds-1").await.unwrap().turns.is_empty()
+    {
         tokio::task::yield_now().await;
     }
     shop.runtime.take().unwrap().shutdown().await.unwrap();
