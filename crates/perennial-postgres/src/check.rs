@@ -30,7 +30,7 @@ const TASKS: &str = "SELECT t.key, 'the task of event ' || t.event, \
      FROM @.tasks AS t LEFT JOIN @.instances AS i ON i.key = t.key \
      WHERE t.ctid >= $1::text::tid AND t.ctid < $2::text::tid \
      AND (i.key IS NULL OR t.execution NOT BETWEEN 1 AND i.execution)";
-/// Leaves out turns of deleted instances: a sweep deletes those.
+/// Leaves out turns of instances in `graves`: a sweep deletes those.
 const TURNS: &str = "SELECT t.key, 'turn ' || t.number || ' of execution ' || t.execution, \
          CASE WHEN i.key IS NULL THEN 'it belongs to no instance' WHEN t.number < 1 THEN 'turns are counted from 1' \
          ELSE 'the instance is in execution ' || i.execution END, i.id \

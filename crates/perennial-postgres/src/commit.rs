@@ -16,11 +16,11 @@ use crate::row::{column, number, read_instance};
 use crate::store::Inner;
 
 /// Upper bound on the size of one call. The server accepts a gigabyte, but needs as much memory again to process it.
-const MOST_BYTES: u64 = 256 << 20;
+const MAX_BYTES: u64 = 256 << 20;
 
 /// Upper bound on the rows of one transaction, so that other transactions do not wait long for its locks. A single
 /// member may have more, since it cannot be divided.
-const MOST_ROWS: usize = 100_000;
+const MAX_ROWS: usize = 100_000;
 
 /// The call with all parameters.
 const COMMIT: &str = "SELECT * FROM @.commit_batch($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, \
@@ -39,11 +39,11 @@ pub(crate) async fn commit(
         return Ok(checked.into_iter().filter_map(Result::err).map(CommitOutcome::Rejected).collect());
     }
     let rows: usize = commits.iter().map(rows_of).sum();
-    if rows > MOST_ROWS && commits.len() > 1 {
+    if rows > MAX_ROWS && commits.len() > 1 {
         return refused(commits, format!("{rows} rows are too many for one transaction"));
     }
     let weight: u64 = commits.iter().map(Commit::weight).sum();
-    if weight > MOST_BYTES {
+    if weight > MAX_BYTES {
         return refused(commits, format!("{weight} bytes are too many for one transaction"));
     }
     let (id, at) = (Uuid::from_u128(session.0), inner.at());

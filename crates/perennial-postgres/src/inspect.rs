@@ -12,9 +12,9 @@ use crate::options::{PostgresOptions, Target};
 use crate::schema;
 
 /// Maximum number of messages that are checked.
-const TRIED_MESSAGES: i64 = 10_000;
+const MAX_CHECKED_MESSAGES: i64 = 10_000;
 /// Maximum number of findings that are listed per kind.
-const NAMED: usize = 20;
+const MAX_LISTED: usize = 20;
 /// Settings that must be on for acknowledged commits to survive a crash.
 const SAFETY: [&str; 3] = ["fsync", "synchronous_commit", "full_page_writes"];
 
@@ -77,8 +77,8 @@ pub async fn inspect(url: &str) -> Result<Inspection, StoreError> {
     let mut connection = Connection::open(&target).await?;
     let client = connection.client();
     let explained = |error: Error| schema::explain(&target, &error);
-    let asked = "SELECT current_setting('server_version'), floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint";
-    let row = client.query_one(asked, &[]).await.map_err(explained)?;
+    let server = "SELECT current_setting('server_version'), floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint";
+    let row = client.query_one(server, &[]).await.map_err(explained)?;
     let (server, now_ms): (String, i64) = (row.get(0), row.get(1));
     let mut unsafe_settings = Vec::new();
     for name in SAFETY {
@@ -138,19 +138,19 @@ async fn content(client: &Client, target: &Target) -> Result<Content, Error> {
     let owed = "SELECT count(*) FROM @.instances WHERE owed AND status < 2";
     found.owed = client.query_one(&named(owed), &[]).await?.get::<_, i64>(0).cast_unsigned();
     let queued = "SELECT name, tag, count(*) FROM @.tasks WHERE state = 0 GROUP BY name, tag ORDER BY name, tag LIMIT $1";
-    let rows = client.query(&named(queued), &[&(NAMED as i64)]).await?;
+    let rows = client.query(&named(queued), &[&(MAX_LISTED as i64)]).await?;
     found.queued =
         rows.iter().map(|row| (row.get(0), row.get(1), row.get::<_, i64>(2).cast_unsigned())).collect();
     let waiting = "SELECT count(*) FROM (SELECT 1 FROM @.inbox AS b JOIN @.instances AS i ON i.key = b.key \
          WHERE i.blocked IS NULL AND NOT (i.status = 0 AND i.wake_at_ms IS NOT NULL AND i.wake_at_ms > @.now_ms()) \
          LIMIT $1) AS w";
-    let row = client.query_one(&named(waiting), &[&TRIED_MESSAGES]).await?;
+    let row = client.query_one(&named(waiting), &[&MAX_CHECKED_MESSAGES]).await?;
     found.waiting = row.get::<_, i64>(0).cast_unsigned();
     let messages = "SELECT b.number, coalesce((SELECT i.id FROM @.instances AS i WHERE i.key = b.key), ''), b.body \
          FROM @.inbox AS b ORDER BY b.shard, b.number LIMIT $1";
-    for row in client.query(&named(messages), &[&TRIED_MESSAGES]).await? {
+    for row in client.query(&named(messages), &[&MAX_CHECKED_MESSAGES]).await? {
         if let Err(error) = Message::decode(row.get(2))
-            && found.unreadable.len() < NAMED
+            && found.unreadable.len() < MAX_LISTED
         {
             let is_newer = matches!(error, BodyError::NewerEngine { .. });
             found.unreadable.push((row.get::<_, i64>(0).cast_unsigned(), row.get(1), is_newer));

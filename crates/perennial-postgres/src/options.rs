@@ -14,7 +14,7 @@ use crate::tls::Verify;
 pub const DEFAULT_SCHEMA: &str = "perennial";
 
 /// PostgreSQL truncates names at 63 bytes. The name of the notification channel contains the schema's name.
-const LONGEST_SCHEMA: usize = 48;
+const MAX_SCHEMA_BYTES: usize = 48;
 /// Default maximum number of connections, not counting the one for hints.
 const CONNECTIONS: usize = 10;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -249,8 +249,8 @@ fn switch(name: &str, value: &str) -> Result<bool, String> {
 fn check_schema(schema: &str) -> Result<(), String> {
     let problem = if schema.is_empty() {
         "it is empty".to_owned()
-    } else if schema.len() > LONGEST_SCHEMA {
-        format!("it has {} bytes, {LONGEST_SCHEMA} are allowed", schema.len())
+    } else if schema.len() > MAX_SCHEMA_BYTES {
+        format!("it has {} bytes, {MAX_SCHEMA_BYTES} are allowed", schema.len())
     } else if schema.chars().any(char::is_control) {
         "it contains a control character".to_owned()
     } else if schema.starts_with("pg_") || matches!(schema, "information_schema" | "public") {

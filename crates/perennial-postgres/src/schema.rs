@@ -136,9 +136,9 @@ async fn version(client: &Client, target: &Target) -> Result<Option<Stored>, Sto
 }
 
 async fn check_server(client: &Client, target: &Target) -> Result<(), StoreError> {
-    let asked = "SELECT current_setting('server_version_num')::integer, current_setting('server_version'), \
+    let settings = "SELECT current_setting('server_version_num')::integer, current_setting('server_version'), \
          current_setting('server_encoding'), current_setting('fsync'), current_setting('synchronous_commit')";
-    let row = client.query_one(asked, &[]).await.map_err(|error| explain(target, &error))?;
+    let row = client.query_one(settings, &[]).await.map_err(|error| explain(target, &error))?;
     let (number, version): (i32, String) = (row.get(0), row.get(1));
     if number < OLDEST_SERVER {
         return Err(cannot(

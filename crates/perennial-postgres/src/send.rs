@@ -29,8 +29,8 @@ pub(crate) struct Unread {
 }
 
 /// Maximum number of bounds that are kept.
-const MOST_BOUNDS: usize = 4_096;
-const BOUND_LIVES: Duration = Duration::from_secs(1);
+const MAX_BOUNDS: usize = 4_096;
+const BOUND_LIFETIME: Duration = Duration::from_secs(1);
 
 impl Unread {
     /// Returns whether the server has to count the instance's messages. If not, the message about to be sent is added
@@ -38,7 +38,7 @@ impl Unread {
     fn must_count(&self, id: &str) -> bool {
         let mut bounds = self.bounds.lock().unwrap_or_else(PoisonError::into_inner);
         let bound = bounds.get_mut(id);
-        match bound.filter(|(_, counted)| counted.elapsed() < BOUND_LIVES) {
+        match bound.filter(|(_, counted)| counted.elapsed() < BOUND_LIFETIME) {
             Some((bound, _)) if *bound < MAX_UNREAD as u64 => {
                 *bound += 1;
                 false
@@ -49,7 +49,7 @@ impl Unread {
 
     fn counted(&self, id: &str, rows: u64) {
         let mut bounds = self.bounds.lock().unwrap_or_else(PoisonError::into_inner);
-        if bounds.len() >= MOST_BOUNDS {
+        if bounds.len() >= MAX_BOUNDS {
             bounds.clear();
         }
         bounds.insert(id.to_owned(), (rows, Instant::now()));

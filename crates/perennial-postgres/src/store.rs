@@ -28,7 +28,7 @@ const READ_TRIES: u32 = 3;
 const PAUSE: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(100));
 
 /// More concurrent batches per process than this do not increase the server's throughput.
-const MOST_LANES: usize = 4;
+const MAX_LANES: usize = 4;
 
 /// A store in a schema of a PostgreSQL database, for any number of nodes.
 ///
@@ -207,7 +207,7 @@ impl Drop for OwnRuntime {
 impl AsyncStore for PostgresStore {
     /// Each lane commits on its own connection. More lanes than cores would only make batches smaller.
     fn useful_lanes(&self) -> usize {
-        std::thread::available_parallelism().map_or(1, usize::from).clamp(1, MOST_LANES)
+        std::thread::available_parallelism().map_or(1, usize::from).clamp(1, MAX_LANES)
     }
 
     async fn open_session(&self, session: NewSession) -> Result<Lease, StoreError> {

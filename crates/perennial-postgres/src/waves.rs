@@ -42,12 +42,12 @@ struct Reach<'c> {
     requests: FxHashSet<u64>,
     /// A member may delete an instance whose children only the server knows.
     deletes: bool,
-    is_something: bool,
+    has_members: bool,
 }
 
 impl<'c> Reach<'c> {
     fn of(member: &'c Commit) -> Reach<'c> {
-        let mut reach = Reach { is_something: true, ..Reach::default() };
+        let mut reach = Reach { has_members: true, ..Reach::default() };
         reach.own.insert(member.key);
         reach.own_shards.insert(member.shard);
         reach.started.extend(member.insert.iter().map(|row| &*row.id));
@@ -75,7 +75,7 @@ impl<'c> Reach<'c> {
     }
 
     fn meets(&self, other: &Reach<'_>) -> bool {
-        self.is_something
+        self.has_members
             && (self.deletes
                 || other.deletes
                 || overlap(&self.own, &other.own)
@@ -100,7 +100,7 @@ impl<'c> Reach<'c> {
         self.named_shards.extend_from(&other.named_shards);
         self.own_shards.extend_from(&other.own_shards);
         self.deletes |= other.deletes;
-        self.is_something = true;
+        self.has_members = true;
     }
 }
 

@@ -29,8 +29,8 @@ BEGIN
 END
 $$;
 
--- Leases queued tasks to a holder. A loose index scan finds the names, so that tasks which this holder cannot run cost
--- nothing.
+-- Leases queued tasks to a holder. A loose index scan finds the names, so that tasks which this holder cannot run are
+-- skipped, however many there are.
 CREATE FUNCTION take_tasks(
     p_holder uuid, p_names text[], p_prefixes text[], p_tags text[], p_limit bigint, p_lease bigint, p_at bigint)
 RETURNS SETOF tasks

@@ -149,7 +149,7 @@ fn fill(sql: &Sql, instances: u64) {
 }
 
 /// Maximum number of rows that a filter may remove. Scanning a whole index is as bad as scanning the table.
-const MOST_PASSED_OVER: u64 = 3_000;
+const MAX_ROWS_REMOVED: u64 = 3_000;
 
 /// Returns the log lines that show a scan of a whole table, other than the small ones, or a filter that removes many
 /// rows.
@@ -159,7 +159,7 @@ fn whole_reads(server: &TestServer, from: usize) -> Vec<String> {
     let passes_over = |line: &&str| {
         let removed =
             line.trim().strip_prefix("Rows Removed by Filter: ").and_then(|rows| rows.parse::<u64>().ok());
-        removed.is_some_and(|rows| rows > MOST_PASSED_OVER)
+        removed.is_some_and(|rows| rows > MAX_ROWS_REMOVED)
     };
     let lines: Vec<&str> = log[from..].lines().collect();
     let is_odd = |line: &&str| (line.contains("Seq Scan on ") && is_large(line)) || passes_over(line);
