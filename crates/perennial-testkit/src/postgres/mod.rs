@@ -195,10 +195,10 @@ impl Drop for TestServer {
 
 /// Returns a name that is unique on this machine.
 fn unique(prefix: &str) -> String {
-    static DRAWN: AtomicU64 = AtomicU64::new(0);
-    let (process, drawn) = (std::process::id(), DRAWN.fetch_add(1, Ordering::Relaxed));
+    static COUNTER: AtomicU64 = AtomicU64::new(0);
+    let (process, count) = (std::process::id(), COUNTER.fetch_add(1, Ordering::Relaxed));
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos());
-    format!("{prefix}_{process:x}_{drawn:x}_{:x}", now % (1 << 48))
+    format!("{prefix}_{process:x}_{count:x}_{:x}", now % (1 << 48))
 }
 
 /// Returns a random password. The standard library seeds `RandomState` randomly.

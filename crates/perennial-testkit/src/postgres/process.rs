@@ -17,7 +17,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// How long other processes of a killed server may keep running.
-const OUTLIVING: Duration = Duration::from_secs(20);
+const RESTART_PATIENCE: Duration = Duration::from_secs(20);
 
 /// Number of ports to try. Another program may take a free port before the server binds it.
 const PORTS_TRIED: usize = 5;
@@ -59,10 +59,10 @@ impl Cluster {
     /// Creates an empty cluster in a directory that does not exist yet.
     pub(super) fn create(directory: &Path, options: &ServerOptions) -> Result<Cluster, String> {
         let bin = binaries::find()?;
-        let told = |what: &str, error: std::io::Error| format!("{what} {}: {error}", directory.display());
-        fs::create_dir_all(directory).map_err(|error| told("cannot make", error))?;
+        let failed = |what: &str, error: std::io::Error| format!("{what} {}: {error}", directory.display());
+        fs::create_dir_all(directory).map_err(|error| failed("cannot create", error))?;
         let mode = fs::Permissions::from_mode(0o700);
-        fs::set_permissions(directory, mode).map_err(|error| told("cannot protect", error))?;
+        fs::set_permissions(directory, mode).map_err(|error| failed("cannot protect", error))?;
         let cluster = Cluster {
             bin,
             data: directory.join("data"),
@@ -72,7 +72,7 @@ impl Cluster {
             account: account()?,
             options: options.clone(),
         };
-        cluster.give_away(directory)?;
+        cluster.change_owner(directory)?;
         let password_file = directory.join("password");
         cluster.write(&password_file, cluster.password.as_bytes())?;
         cluster.initialise(&password_file)?;
@@ -90,8 +90,8 @@ impl Cluster {
         if output.status.success() {
             return Ok(());
         }
-        let said = String::from_utf8_lossy(&output.stderr);
-        Err(format!("initdb failed: {}", said.lines().last().unwrap_or("it said nothing")))
+        let messages = String::from_utf8_lossy(&output.stderr);
+        Err(format!("initdb failed: {}", messages.lines().last().unwrap_or("no output")))
     }
 
     /// Starts the server, and waits until it accepts connections. The server stops when the process `watched` ends.
@@ -135,7 +135,7 @@ impl Cluster {
         let begun = Instant::now();
         loop {
             match self.start(watched) {
-                Err(_) if begun.elapsed() < OUTLIVING => thread::sleep(PAUSE),
+                Err(_) if begun.elapsed() < RESTART_PATIENCE => thread::sleep(PAUSE),
                 started => return started,
             }
         }
@@ -153,8 +153,8 @@ impl Cluster {
         let begun = Instant::now();
         loop {
             if let Ok(Some(status)) = process.child.try_wait() {
-                let said = fs::read_to_string(self.log()).unwrap_or_default();
-                let last = said.lines().last().unwrap_or("it said nothing");
+                let messages = fs::read_to_string(self.log()).unwrap_or_default();
+                let last = messages.lines().last().unwrap_or("no output");
                 return Err(format!("postgres ended ({status}): {last}"));
             }
             let mut ready = Command::new(self.bin.join("pg_isready"));
@@ -183,13 +183,13 @@ impl Cluster {
         let made = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
         let written = made.and_then(|mut file| file.write_all(content));
         written.map_err(|error| format!("cannot write {}: {error}", path.display()))?;
-        self.give_away(path)
+        self.change_owner(path)
     }
 
-    fn give_away(&self, path: &Path) -> Result<(), String> {
+    fn change_owner(&self, path: &Path) -> Result<(), String> {
         let Some(Account { user, group }) = self.account else { return Ok(()) };
         std::os::unix::fs::chown(path, Some(user), Some(group))
-            .map_err(|error| format!("cannot give {} away: {error}", path.display()))
+            .map_err(|error| format!("cannot change the owner of {}: {error}", path.display()))
     }
 
     pub(super) fn url(&self) -> String {
@@ -250,8 +250,9 @@ impl Process {
             Stop::Kill => "-KILL",
         };
         let id = self.child.id().to_string();
-        let told = Command::new("kill").args([signal, &id]).status().is_ok_and(|status| status.success());
-        if !told {
+        let signalled =
+            Command::new("kill").args([signal, &id]).status().is_ok_and(|status| status.success());
+        if !signalled {
             self.child.kill().unwrap_or_default();
         }
         let begun = Instant::now();

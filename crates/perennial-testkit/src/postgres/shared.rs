@@ -41,10 +41,10 @@ impl Run {
     /// The process that gets the lock first starts the server and writes its URL; the others wait and read it.
     fn url(&self) -> Result<String, String> {
         let directory = self.directory();
-        let told = |error: std::io::Error| format!("{}: {error}", directory.display());
-        fs::create_dir_all(&directory).map_err(told)?;
-        let lock = File::create(directory.join("lock")).map_err(told)?;
-        lock.lock().map_err(told)?;
+        let failed = |error: std::io::Error| format!("{}: {error}", directory.display());
+        fs::create_dir_all(&directory).map_err(failed)?;
+        let lock = File::create(directory.join("lock")).map_err(failed)?;
+        lock.lock().map_err(failed)?;
         let place = directory.join("url");
         if let Ok(url) = fs::read_to_string(&place) {
             return Ok(url);
@@ -53,7 +53,7 @@ impl Run {
         let cluster = Cluster::create(&directory, &options)?;
         cluster.start(self.lives_as_long_as)?.leave();
         let url = cluster.url();
-        fs::write(&place, &url).map_err(told)?;
+        fs::write(&place, &url).map_err(failed)?;
         // The keeper deletes the files when it stops the server.
         std::mem::forget(cluster);
         Ok(url)
