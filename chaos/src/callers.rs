@@ -1,7 +1,8 @@
-//! Callers: they start, signal, update, query and cancel instances, and keep a log of every request and its answer.
+//! Callers: tasks that start, signal, update, query and cancel instances, and log every request and its response.
 //!
-//! A caller outside of the nodes lives on through all faults. A request whose outcome is unknown is repeated: a start by
-//! its id, an event and an update by their keys. Callers stop with an instance only when it has ended.
+//! Callers outside the nodes survive all faults. They repeat a request whose outcome is unknown; the instance's id
+//! makes a start idempotent, and a key makes an event or an update idempotent. A caller is done with an instance only
+//! when the instance has ended.
 
 use std::fmt::Display;
 use std::ops::ControlFlow;
@@ -17,10 +18,10 @@ use tokio::task::JoinSet;
 use crate::kinds::{ADDITIONS, DEPOSITS, expected_output, letters, number};
 use crate::log::Log;
 
-/// How long a caller waits before it repeats a request.
+/// Pause before a request is repeated.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// Whether a request may be repeated: nothing is wrong with it.
+/// Returns whether the error is temporary, so that the request can be repeated.
 fn is_transient(error: &ClientError) -> bool {
     match error {
         ClientError::Store { source, .. } => {
@@ -31,7 +32,7 @@ fn is_transient(error: &ClientError) -> bool {
     }
 }
 
-/// What the callers of a run share.
+/// The callers of a run and the state they share.
 #[derive(Clone, Debug)]
 pub struct Callers {
     clients: Vec<Client>,
@@ -47,24 +48,24 @@ struct State {
     problems: std::sync::Mutex<Vec<String>>,
 }
 
-/// The lives that callers lead: each begins again when it is over.
+/// The lives of callers. A life is one scenario with one instance; the caller repeats it until it is stopped.
 const LIVES: [&str; 12] = [
     "sequence", "fanout", "timers", "mail", "mail", "account", "account", "family", "hops", "trip", "cancel",
     "retries",
 ];
 
 impl Callers {
-    /// Callers that share these clients.
+    /// Creates callers that share these clients.
     pub fn new(clients: Vec<Client>, log: Log) -> Callers {
         Callers { clients, log, state: Arc::default() }
     }
 
-    /// Begins all lives, each with a pause between instances.
+    /// Starts one caller for each life, with a pause between instances.
     pub fn begin(&self, pause: Duration) -> JoinSet<()> {
         self.begin_lives(&LIVES, pause)
     }
 
-    /// Begins these lives.
+    /// Starts one caller for each of these lives.
     pub fn begin_lives(&self, lives: &[&'static str], pause: Duration) -> JoinSet<()> {
         let mut tasks = JoinSet::new();
         for (place, life) in lives.iter().copied().enumerate() {
@@ -87,22 +88,22 @@ impl Callers {
         tasks
     }
 
-    /// Lets each life come to its end.
+    /// Makes callers stop once their current instance has ended.
     pub fn stop(&self) {
         self.state.is_stopping.store(true, Ordering::Relaxed);
     }
 
-    /// How many lives are over.
+    /// Number of lives that were completed.
     pub fn finished(&self) -> usize {
         self.state.finished.load(Ordering::Relaxed)
     }
 
-    /// How many requests had to be repeated.
+    /// Number of requests that had to be repeated.
     pub fn errors(&self) -> usize {
         self.state.errors.load(Ordering::Relaxed)
     }
 
-    /// Answers that no fault explains.
+    /// Responses that no fault explains.
     ///
     /// # Panics
     ///
@@ -112,7 +113,7 @@ impl Callers {
     }
 }
 
-/// Makes a request until its outcome is known.
+/// Repeats a request until its outcome is known.
 macro_rules! until_settled {
     ($caller:ident, $fields:expr, $send:expr, $is_fine:expr) => {{
         let (fields, send) = ($fields, $send);
@@ -153,8 +154,8 @@ impl Caller {
         self.state.problems.lock().expect("no caller panics here").push(format!("{id}: {what}"));
     }
 
-    /// Notes an answer. Breaks if it is final, with `None` if the request was refused for good, which is a problem unless
-    /// `is_fine` says otherwise.
+    /// Logs a response. Breaks if it is final, with `None` if the request was refused permanently. A refusal is a
+    /// problem unless `is_fine` returns true for it.
     async fn settle<T>(
         &self,
         fields: &[&str],
@@ -183,7 +184,7 @@ impl Caller {
     }
 
     async fn start(&self, kind: &str, id: &str, input: Payload) {
-        // A start that was repeated finds its instance.
+        // A repeated start finds the instance that the first one created.
         let is_there = |error: &ClientError| matches!(error, ClientError::AlreadyExists { .. });
         let send = || self.client.start(kind, id, input.clone());
         until_settled!(self, ["start", id, kind], send, is_there);
@@ -195,7 +196,7 @@ impl Caller {
         until_settled!(self, ["raise", id, event, &text], send, |_| false);
     }
 
-    /// Letters, each sent until it is acknowledged.
+    /// Sends letters, each until it is acknowledged.
     async fn mail(&self, id: &str) {
         self.start("mail", id, Payload::null()).await;
         for letter in letters() {
@@ -203,7 +204,7 @@ impl Caller {
         }
     }
 
-    /// Events and updates while it continues as new; a query sees everything that was acknowledged.
+    /// Sends events and updates while the instance continues as new. A query must see everything that was acknowledged.
     async fn account(&self, id: &str) {
         self.start("account", id, number(0)).await;
         let mut additions = ADDITIONS.into_iter();
@@ -218,7 +219,7 @@ impl Caller {
         self.raise(id, "deposit", &number(0)).await;
     }
 
-    /// An update with a key, sent until its outcome is known.
+    /// Sends an update with a key until its outcome is known.
     async fn add(&self, id: &str, amount: u64) -> u64 {
         let key = format!("addition {amount}");
         let fields = ["update", id, &key];
@@ -252,13 +253,13 @@ impl Caller {
         }
     }
 
-    /// Cancels at different moments of a life.
+    /// Cancels the instance at different moments.
     async fn cancel(&self, id: &str) {
         self.start("patient", id, Payload::null()).await;
         let wait = id.bytes().map(u64::from).sum::<u64>() % 150;
         tokio::time::sleep(Duration::from_millis(wait)).await;
         let send = || self.client.cancel(id, "enough");
-        // A cancel that was repeated may find that the first was enough.
+        // A repeated cancel may find that the first one took effect.
         let is_over = |error: &ClientError| matches!(error, ClientError::Ended { .. });
         until_settled!(self, ["cancel", id], send, is_over);
         if let Some(ending) = self.ending(id).await
@@ -292,7 +293,7 @@ impl Caller {
     }
 }
 
-/// A caller inside of a node, which dies with it. It repeats nothing, and stops when a file exists.
+/// A caller inside a node, which dies with it. It repeats nothing, and stops when the file `quiet` exists.
 #[derive(Debug)]
 pub struct Inside {
     client: Client,
@@ -301,7 +302,7 @@ pub struct Inside {
 }
 
 impl Inside {
-    /// A caller with the client of its runtime.
+    /// Creates a caller with the client of its runtime.
     pub fn new(client: Client, log: Log, quiet: PathBuf) -> Inside {
         Inside { client, log, quiet }
     }

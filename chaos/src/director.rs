@@ -1,4 +1,4 @@
-//! The director of a run: starts the server, the nodes and the callers, injects faults, heals, and asks for the verdict.
+//! The director of a run: starts the server, the nodes and the callers, injects faults, heals, and checks the result.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -17,67 +17,67 @@ use crate::proxy::{Cut, Proxy};
 use crate::snapshot;
 use crate::verdict;
 
-/// How long everything may take to finish after the faults have stopped.
+/// How long instances may take to finish after the last fault.
 const HEALING_PATIENCE: Duration = Duration::from_secs(90);
-/// How long a node may take to stop: its grace period, and what the store may take.
+/// How long a node may take to stop: its grace period, plus time for the store.
 const STOPPING_PATIENCE: Duration = Duration::from_secs(20);
-/// How often the director looks after the nodes.
+/// How often the director checks the nodes.
 const TICK: Duration = Duration::from_millis(20);
-/// How often in a row nothing may be unfinished before a run is over.
+/// Number of consecutive ticks without an unfinished instance after which a run is over.
 const QUIET_TICKS: usize = 25;
 
-/// What a run does.
+/// Parameters of a run.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// The node program.
+    /// The path of the node program.
     pub program: PathBuf,
-    /// The seed of all randomness of the director. Processes and networks have their own.
+    /// The seed of the director's random choices. The timing of processes and networks is not deterministic.
     pub seed: u64,
-    /// How many faults are injected at least.
+    /// Minimum number of faults.
     pub faults: usize,
-    /// How long faults are injected at least.
+    /// Minimum time during which faults are injected.
     pub time: Duration,
-    /// How many nodes there are, at least and at most.
+    /// Minimum and maximum number of nodes.
     pub nodes: (usize, usize),
-    /// The lease of nodes.
+    /// The lease of the nodes.
     pub lease: Duration,
-    /// The pause between faults, at least and at most, in milliseconds.
+    /// Minimum and maximum pause between faults, in milliseconds.
     pub pause_ms: (u64, u64),
     /// Whether progress is printed.
     pub is_verbose: bool,
-    /// Whether the logs are kept even if nothing is wrong.
+    /// Whether the logs are kept even if no problem was found.
     pub keeps_logs: bool,
 }
 
-/// What happened.
+/// The result of a run.
 #[derive(Clone, Debug, Default)]
 pub struct Outcome {
-    /// How often each kind of fault was injected.
+    /// Number of injected faults of each kind.
     pub faults: BTreeMap<Fault, usize>,
-    /// How many connections were cut at a commit.
+    /// Number of connections that were cut at a commit.
     pub cuts: usize,
-    /// How many instances ended in each way.
+    /// Number of instances by final status.
     pub endings: BTreeMap<&'static str, usize>,
-    /// How many requests callers had to repeat.
+    /// Number of requests that callers had to repeat.
     pub repeated_requests: usize,
-    /// How many runs of activities were not the first of their attempt.
+    /// Number of activity runs that repeated an attempt.
     pub repeated_runs: usize,
-    /// How many nodes could not start, because the server was away.
+    /// Number of nodes that could not start because the server was down.
     pub not_started: usize,
-    /// How long it took until everything had finished after the faults.
+    /// Time from the last fault until everything had finished.
     pub healing: Duration,
-    /// Everything that is wrong.
+    /// All problems found.
     pub problems: Vec<String>,
-    /// Where the logs are, if they are kept.
+    /// The directory of the logs, if they are kept.
     pub logs: Option<PathBuf>,
 }
 
-/// A server with nodes: the ground of a run and of tests.
+/// A server, a proxy and nodes, for runs and for tests.
 #[derive(Debug)]
 pub struct Stage {
-    /// A private server, which ends with the stage.
+    /// A private server, which stops when the stage is dropped.
     pub server: TestServer,
-    /// The proxy in front of it.
+    /// The proxy in front of the server.
     pub proxy: Proxy,
     /// The nodes.
     pub fleet: Fleet,
@@ -96,9 +96,9 @@ impl Stage {
     ///
     /// # Panics
     ///
-    /// If the machine does not allow it.
+    /// If the server or the proxy cannot be started.
     pub async fn new(program: &Path, lease: Duration) -> Stage {
-        // Whoever waits for a lock for longer than this is in the server's log.
+        // The server logs statements that wait for a lock longer than this.
         let options =
             ServerOptions::default().unsynced().set("log_lock_waits", "on").set("deadlock_timeout", "300ms");
         let server = tokio::task::spawn_blocking(move || TestServer::start(&options));
@@ -124,11 +124,11 @@ impl Stage {
         Stage { server, proxy, fleet, callers, effects, directory }
     }
 
-    /// Adds nodes, and waits until all of them work.
+    /// Adds nodes, and waits until all of them are ready.
     ///
     /// # Panics
     ///
-    /// If one does not.
+    /// If a node does not start.
     pub async fn add_nodes(&mut self, count: usize) -> Vec<u64> {
         let numbers: Vec<u64> = (0..count).map(|_| self.fleet.add()).collect();
         for number in &numbers {
@@ -137,11 +137,11 @@ impl Stage {
         numbers
     }
 
-    /// Waits until a node works.
+    /// Waits until a node is ready.
     ///
     /// # Panics
     ///
-    /// If it ends before.
+    /// If the node ends before.
     pub async fn ready(&mut self, number: u64) {
         assert!(
             self.fleet.node(number).ready().await,
@@ -150,12 +150,12 @@ impl Stage {
         );
     }
 
-    /// What a node has reported.
+    /// The diagnostic log of a node.
     pub fn journal(&self, number: u64) -> String {
         std::fs::read_to_string(self.directory.path().join(format!("node-{number}.log"))).unwrap_or_default()
     }
 
-    /// A client that is connected directly.
+    /// A client that connects directly, without the proxy.
     ///
     /// # Panics
     ///
@@ -168,25 +168,25 @@ impl Stage {
     ///
     /// # Panics
     ///
-    /// If the server does not answer.
+    /// If the server does not respond.
     pub async fn database(&self) -> tokio_postgres::Client {
         snapshot::connect(self.server.url()).await.expect("the server answers")
     }
 
-    /// Who owns the shards now.
+    /// The current owners of the shards.
     ///
     /// # Panics
     ///
-    /// If the server does not answer.
+    /// If the server does not respond.
     pub async fn owners(&self) -> snapshot::Owners {
         snapshot::owners(&self.database().await, SCHEMA).await.expect("the server answers")
     }
 
-    /// Stops a node gracefully and waits for its end.
+    /// Stops a node gracefully and waits until it has ended.
     ///
     /// # Panics
     ///
-    /// If it does not end as it should.
+    /// If the node does not end gracefully.
     pub async fn stop(&mut self, number: u64) {
         let mut node = self.fleet.remove(number).expect("a node of the fleet");
         node.terminate();
@@ -198,7 +198,7 @@ impl Stage {
         );
     }
 
-    /// Everything that is wrong with the database, given the logs.
+    /// Checks the database against the logs. Returns all problems, and the number of instances by final status.
     pub async fn problems(&self) -> (Vec<String>, BTreeMap<&'static str, usize>) {
         let snapshot = match snapshot::read(&mut self.database().await, SCHEMA).await {
             Ok(snapshot) => snapshot,
@@ -210,10 +210,10 @@ impl Stage {
         (verdict::problems(snapshot, &self.callers.entries(), &self.effects.entries()), endings)
     }
 
-    /// Keeps the logs beyond the end of the run, and returns where they are.
+    /// Keeps the logs after the run, and returns their directory.
     pub fn keep(self) -> PathBuf {
         let Stage { directory, server, .. } = self;
-        // The server's own log tells what it saw.
+        // The server's log helps to explain problems.
         let _ = std::fs::copy(server.log(), directory.path().join("server.log"));
         directory.keep()
     }
@@ -226,7 +226,7 @@ fn via(url: &str, proxy: &Proxy) -> String {
     format!("{rest}:{}/{path}", proxy.port())
 }
 
-/// One run.
+/// The state of one run.
 struct Director {
     plan: Plan,
     stage: Stage,
@@ -299,13 +299,13 @@ impl Director {
         }
     }
 
-    /// A node that works, at random; none if it is the last.
+    /// A random node that is ready; `None` if it is the only one.
     fn victim(&mut self) -> Option<u64> {
         let at_work = self.stage.fleet.at_work();
         (at_work.len() > 1).then(|| *self.rng.pick(&at_work))
     }
 
-    /// A time around the lease.
+    /// A random time, as a percentage of the lease.
     fn around_lease(&mut self, low_percent: u64, high_percent: u64) -> Duration {
         self.plan.lease * u32::try_from(self.rng.between(low_percent, high_percent)).unwrap_or(100) / 100
     }
@@ -384,7 +384,7 @@ impl Director {
         self.stage.fleet.add_with(options)
     }
 
-    /// Ends faults that are over, and replaces nodes that are gone, as a supervisor does.
+    /// Ends faults whose time is over, and replaces nodes that have ended, as a supervisor does.
     async fn tend(&mut self) {
         let now = Instant::now();
         for (_, number) in self.resumes.extract_if(.., |(at, _)| *at <= now).collect::<Vec<_>>() {
@@ -417,7 +417,7 @@ impl Director {
         let (is_strict, patience) = (self.server_faults == 0, STOPPING_PATIENCE);
         self.leaving.retain_mut(|(number, node, since)| match node.ended() {
             Some(status) => {
-                // While the server is away, not everything can be written.
+                // While the server is down, a node cannot write everything.
                 if !status.success() && is_strict {
                     problems.push(format!("node {number} did not stop gracefully: {status}"));
                 }
@@ -447,7 +447,7 @@ impl Director {
             while let Some(life) = lives.join_next().await {
                 life.expect("a caller does not panic");
             }
-            // A caller inside of a node may have been about to start its last instance.
+            // A caller inside a node may have been about to start its last instance.
             let mut quiet = 0;
             while quiet < QUIET_TICKS {
                 let open = snapshot::unfinished(&self.stage.database().await, SCHEMA).await;

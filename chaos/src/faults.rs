@@ -8,29 +8,29 @@ use perennial_testkit::Rng;
 /// A kind of fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Fault {
-    /// A node is killed (-9).
+    /// Kills a node (`kill -9`).
     KillNode,
-    /// A node is stopped by a signal for longer than its lease, and continues.
+    /// Pauses a node with a signal for longer than its lease, then resumes it.
     PauseNode,
-    /// A node is added.
+    /// Adds a node.
     AddNode,
-    /// A node is stopped gracefully.
+    /// Stops a node gracefully.
     StopNode,
-    /// The server ends without finishing anything (`-m immediate`), and is started again.
+    /// Stops the server without a checkpoint (`-m immediate`), then restarts it.
     ServerImmediate,
-    /// The server is killed (-9), and is started again.
+    /// Kills the server (`kill -9`), then restarts it.
     ServerKill,
-    /// The server is stopped in order (`-m fast`), and is started again.
+    /// Stops the server cleanly (`-m fast`), then restarts it.
     ServerRestart,
-    /// The server ends all sessions of clients.
+    /// Terminates all client sessions on the server.
     Backends,
-    /// The port refuses connections, and all connections are cut.
+    /// Refuses connections at the port, and cuts all existing ones.
     Refuse,
-    /// Connections are cut when they send a commit, which does not arrive.
+    /// Cuts connections when they send a commit, before it reaches the server.
     CutBefore,
-    /// Connections are cut when they have sent a commit, which arrives.
+    /// Cuts connections when they have sent a commit, after it reached the server.
     CutAfter,
-    /// Everything that nodes send is delayed.
+    /// Delays everything that nodes send.
     Delay,
 }
 
@@ -76,7 +76,7 @@ impl fmt::Display for Fault {
     }
 }
 
-/// Draws faults: in each round every kind comes once, in random order, so that a short run has them all.
+/// Chooses faults. Each round contains every kind at least once, in random order, so that a short run has them all.
 #[derive(Debug)]
 pub struct Deck {
     rng: Rng,
@@ -85,7 +85,7 @@ pub struct Deck {
 }
 
 impl Deck {
-    /// A deck of its own randomness.
+    /// Creates a deck with its own random numbers.
     pub fn new(rng: Rng) -> Deck {
         Deck { rng, round: Vec::new(), counts: BTreeMap::new() }
     }
@@ -94,7 +94,7 @@ impl Deck {
     pub fn draw(&mut self) -> Fault {
         if self.round.is_empty() {
             self.round = Fault::ALL.to_vec();
-            // Nodes die more often than servers.
+            // Nodes fail more often than servers.
             self.round.extend([Fault::KillNode, Fault::KillNode, Fault::PauseNode, Fault::CutAfter]);
             self.rng.shuffle(&mut self.round);
         }
@@ -106,12 +106,12 @@ impl Deck {
         *self.counts.entry(fault).or_default() += 1;
     }
 
-    /// How often each kind was injected.
+    /// Number of injected faults of each kind.
     pub fn counts(&self) -> &BTreeMap<Fault, usize> {
         &self.counts
     }
 
-    /// How many were injected.
+    /// Total number of injected faults.
     pub fn total(&self) -> usize {
         self.counts.values().sum()
     }

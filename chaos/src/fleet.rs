@@ -13,13 +13,13 @@ use tokio::sync::watch;
 
 use crate::node::NodeOptions;
 
-/// How often a wait for a process looks again.
+/// How often a wait for a process checks again.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// One node process. It is killed when it is dropped.
+/// A node process. It is killed when it is dropped.
 #[derive(Debug)]
 pub struct NodeProcess {
-    /// How it was started.
+    /// The options it was started with.
     pub options: NodeOptions,
     /// When it was started.
     pub started: Instant,
@@ -29,7 +29,7 @@ pub struct NodeProcess {
 }
 
 impl NodeProcess {
-    /// Starts a process. Its standard error is appended to `NAME.log` in the directory of the logs.
+    /// Starts a process. Its standard error is appended to `NAME.log` in the log directory.
     pub fn spawn(program: &PathBuf, options: NodeOptions) -> std::io::Result<NodeProcess> {
         let journal = options.directory.join(format!("{}.log", options.name));
         let journal = File::options().create(true).append(true).open(journal)?;
@@ -49,27 +49,27 @@ impl NodeProcess {
         Ok(NodeProcess { options, started: Instant::now(), child, is_ready, is_paused: false })
     }
 
-    /// The id of the process, unless it has ended.
+    /// The process id; `None` if the process has ended.
     pub fn process(&self) -> Option<u32> {
         self.child.id()
     }
 
-    /// Whether it has said that it works.
+    /// Returns whether the node has reported that it is ready.
     pub fn is_ready(&self) -> bool {
         *self.is_ready.borrow()
     }
 
-    /// Whether it is stopped by a signal.
+    /// Returns whether the process is stopped by a signal.
     pub fn is_paused(&self) -> bool {
         self.is_paused
     }
 
-    /// Waits until it works. Returns `false` if it ends before.
+    /// Waits until the node is ready. Returns `false` if the process ends before.
     pub async fn ready(&mut self) -> bool {
         self.is_ready.wait_for(|is_ready| *is_ready).await.is_ok()
     }
 
-    /// How it ended, if it did.
+    /// The exit status, if the process has ended.
     pub fn ended(&mut self) -> Option<ExitStatus> {
         self.child.try_wait().expect("a child can be waited for")
     }
@@ -77,34 +77,34 @@ impl NodeProcess {
     fn signal(&self, signal: Signal) {
         let id = self.child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
         if let Some(id) = id {
-            // It may have ended a moment ago; `ended` says how.
+            // The process may have ended in the meantime; `ended` returns its status.
             let _ = kill_process(id, signal);
         }
     }
 
-    /// Stops it where it is.
+    /// Pauses the process (SIGSTOP).
     pub fn pause(&mut self) {
         self.is_paused = true;
         self.signal(Signal::STOP);
     }
 
-    /// Lets it continue.
+    /// Resumes the process (SIGCONT).
     pub fn resume(&mut self) {
         self.is_paused = false;
         self.signal(Signal::CONT);
     }
 
-    /// Asks it to stop gracefully.
+    /// Asks the process to stop gracefully (SIGTERM).
     pub fn terminate(&self) {
         self.signal(Signal::TERM);
     }
 
-    /// Ends it at once.
+    /// Kills the process (SIGKILL).
     pub async fn kill(&mut self) {
         self.child.kill().await.expect("a child can be killed");
     }
 
-    /// Waits for its end.
+    /// Waits until the process has ended. Returns `None` after `patience`.
     pub async fn end_within(&mut self, patience: Duration) -> Option<ExitStatus> {
         let begun = Instant::now();
         while begun.elapsed() < patience {
@@ -117,7 +117,7 @@ impl NodeProcess {
     }
 }
 
-/// The nodes of a run by name.
+/// The nodes of a run, by number.
 #[derive(Debug)]
 pub struct Fleet {
     program: PathBuf,
@@ -127,7 +127,7 @@ pub struct Fleet {
 }
 
 impl Fleet {
-    /// Nodes of this program, with these options except for the name.
+    /// Creates a fleet whose nodes run this program with these options. Each node gets a name of its own.
     pub fn new(program: PathBuf, template: NodeOptions) -> Fleet {
         Fleet { program, template, nodes: BTreeMap::new(), next: 1 }
     }
@@ -162,28 +162,28 @@ impl Fleet {
         self.nodes.keys().copied().collect()
     }
 
-    /// The numbers of nodes that work and are not paused.
+    /// The numbers of nodes that are ready and not paused.
     pub fn at_work(&self) -> Vec<u64> {
         let works =
             |(number, node): (&u64, &NodeProcess)| (node.is_ready() && !node.is_paused()).then_some(*number);
         self.nodes.iter().filter_map(works).collect()
     }
 
-    /// A node.
+    /// A node of the fleet.
     ///
     /// # Panics
     ///
-    /// If there is none with this number.
+    /// If there is no node with this number.
     pub fn node(&mut self, number: u64) -> &mut NodeProcess {
         self.nodes.get_mut(&number).expect("a node of the fleet")
     }
 
-    /// Takes a node out of the fleet.
+    /// Removes a node from the fleet.
     pub fn remove(&mut self, number: u64) -> Option<NodeProcess> {
         self.nodes.remove(&number)
     }
 
-    /// Takes out the nodes that have ended, with how they ended and whether they had worked.
+    /// Removes the nodes that have ended. Returns their exit status and whether they were ready before.
     pub fn take_ended(&mut self) -> Vec<(u64, ExitStatus, bool)> {
         let mut ended = Vec::new();
         for (number, node) in &mut self.nodes {

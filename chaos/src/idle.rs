@@ -1,15 +1,15 @@
-//! What a node costs that has nothing to do: transactions of the server and processor time.
+//! Measures the cost of an idle node: transactions on the server, and CPU time.
 
 use std::path::Path;
 use std::time::Duration;
 
 use crate::director::Stage;
 
-/// The lease that nodes have by default.
+/// The default lease of nodes.
 const LEASE: Duration = Duration::from_secs(10);
-/// How long a node takes to poll as rarely as it does in the end.
+/// How long an idle node takes to reach its lowest polling rate.
 const WARM_UP: Duration = Duration::from_secs(15);
-/// Clock ticks of a second in `/proc`, the same on all Linux systems of today.
+/// Clock ticks per second in `/proc`; the same on all current Linux systems.
 const TICKS: f64 = 100.0;
 
 /// The cost of one idle node.
@@ -17,11 +17,11 @@ const TICKS: f64 = 100.0;
 pub struct IdleCost {
     /// Transactions per second.
     pub transactions: f64,
-    /// The share of a core that the process used, in percent.
+    /// CPU time of the process, in percent of one core.
     pub processor_percent: f64,
 }
 
-/// Measures idle nodes for a while.
+/// Measures idle nodes for `time`.
 ///
 /// # Panics
 ///
@@ -42,7 +42,7 @@ pub async fn measure(program: &Path, nodes: usize, time: Duration) -> IdleCost {
     let used = || processes.iter().map(|process| ticks(*process)).sum::<f64>() / TICKS;
     let (before, used_before) = (transactions().await, used());
     tokio::time::sleep(time).await;
-    // Sessions report what they did with a delay of up to a second, at both ends alike.
+    // Sessions report their statistics with a delay of up to a second, at the start and at the end alike.
     let (after, used_after) = (transactions().await, used());
     let of_node = |amount: f64| amount / nodes as f64 / time.as_secs_f64();
     IdleCost {
@@ -51,11 +51,11 @@ pub async fn measure(program: &Path, nodes: usize, time: Duration) -> IdleCost {
     }
 }
 
-/// The processor time of a process so far.
+/// CPU time that a process has used, in clock ticks.
 fn ticks(process: u32) -> f64 {
     let stat =
         std::fs::read_to_string(format!("/proc/{process}/stat")).expect("Linux, and the process lives");
-    // The name of the program is in parentheses and may contain anything; times are fields 14 and 15.
+    // The name of the program is in parentheses and may contain anything. Fields 14 and 15 are the times.
     let fields = stat.rsplit(')').next().unwrap_or_default();
     fields.split_whitespace().skip(11).take(2).filter_map(|field| field.parse::<f64>().ok()).sum()
 }

@@ -1,4 +1,4 @@
-//! The diagnostic log of a node: what the engine reports, as lines on standard error.
+//! The diagnostic log of a node: the engine's log events, as lines on standard error.
 
 use std::fmt::Write;
 
@@ -8,16 +8,16 @@ use tracing::{Event, Level, Metadata, Subscriber};
 
 use crate::log::now_ms;
 
-/// Writes events of the project up to a level.
+/// A subscriber that writes the project's log events up to a level.
 #[derive(Debug)]
 pub struct Journal {
     level: Level,
 }
 
 impl Journal {
-    /// Writes everything up to this level from now on.
+    /// Installs the journal as the global subscriber.
     pub fn install(level: Level) {
-        // Fails only if the process has another one, which then writes.
+        // This fails only if the process already has a subscriber.
         let _ = tracing::subscriber::set_global_default(Journal { level });
     }
 }

@@ -1,6 +1,6 @@
-//! The orchestrations of the load, and what each of them returns.
+//! The orchestrations of the load, and the results they must return.
 //!
-//! The kind of an instance is the first part of its id: `fanout-3-17` is an instance of `fanout`.
+//! The first part of an instance's id is its kind: `fanout-3-17` is an instance of `fanout`.
 
 use std::time::Duration;
 
@@ -10,11 +10,12 @@ use perennial::{Either, RuntimeBuilder};
 
 const STEPS: u64 = 5;
 const WIDTH: u64 = 12;
-/// How many letters each instance of `mail` waits for.
+/// Number of letters that each instance of `mail` waits for.
 pub const LETTERS: usize = 4;
-/// What events bring to an account. Each amount is a bit of its own, so that the sum shows what arrived, and how often.
+/// Amounts that events add to an account. Each amount is a different bit, so that the sum shows which events arrived,
+/// and how often.
 pub const DEPOSITS: [u64; 5] = [1, 2, 4, 8, 16];
-/// What updates bring to an account.
+/// Amounts that updates add to an account.
 pub const ADDITIONS: [u64; 3] = [32, 64, 128];
 /// Longer than any run.
 const FOR_EVER: Duration = Duration::from_secs(86_400);
@@ -34,7 +35,7 @@ async fn add_one(ctx: &OrchestrationContext, value: u64) -> Outcome<u64> {
     ctx.schedule_activity("add_one", number(value)).typed::<u64>().await.map_err(text)
 }
 
-/// One activity after another, each given the result of the one before.
+/// Runs activities in sequence, each with the result of the previous one.
 async fn sequence(ctx: OrchestrationContext, _: ()) -> Outcome<u64> {
     let mut value = 0;
     for _ in 0..STEPS {
@@ -43,14 +44,14 @@ async fn sequence(ctx: OrchestrationContext, _: ()) -> Outcome<u64> {
     Ok(value)
 }
 
-/// Many activities at once.
+/// Runs many activities concurrently.
 async fn fanout(ctx: OrchestrationContext, _: ()) -> Outcome<u64> {
     let calls = (0..WIDTH).map(|value| ctx.schedule_activity("add_one", number(value)).typed::<u64>());
     let results = ctx.try_join(calls.collect::<Vec<_>>()).await.map_err(text)?;
     Ok(results.into_iter().sum())
 }
 
-/// Timers between activities, and a race that the activity wins, so that a timer is cancelled.
+/// Runs timers between activities, and a race that the activity wins, so that a timer is cancelled.
 async fn timers(ctx: OrchestrationContext, _: ()) -> Outcome<u64> {
     let mut value = 0;
     for pause in [5, 60, 300] {
@@ -64,7 +65,7 @@ async fn timers(ctx: OrchestrationContext, _: ()) -> Outcome<u64> {
     }
 }
 
-/// Letters from outside, with an activity between them.
+/// Waits for external events, with an activity between them.
 async fn mail(ctx: OrchestrationContext, _: ()) -> Outcome<Vec<String>> {
     let mut seen = Vec::new();
     for _ in 0..LETTERS {
@@ -74,7 +75,8 @@ async fn mail(ctx: OrchestrationContext, _: ()) -> Outcome<Vec<String>> {
     Ok(seen)
 }
 
-/// Adds up what events and updates bring, and continues as new after every second event, until an event brings nothing.
+/// Adds up the amounts of events and updates, and continues as new after every second event. An event with amount zero
+/// ends it.
 async fn account(ctx: OrchestrationContext, total: u64) -> Outcome<u64> {
     let total = ctx.state(total);
     ctx.on_query("total", &total, |total, _: ()| total.read(|total| *total));
@@ -100,7 +102,7 @@ async fn account(ctx: OrchestrationContext, total: u64) -> Outcome<u64> {
     ctx.continue_as_new(total.read(|total| *total)).await
 }
 
-/// Children, grandchildren that continue as new, and a race that a child loses.
+/// Runs children, grandchildren that continue as new, and a race that a child loses.
 async fn family(ctx: OrchestrationContext, _: ()) -> Outcome<u64> {
     let brief = [1, 2].map(|value| ctx.schedule_sub_orchestration("brief", number(value)).typed::<u64>());
     let results = ctx.try_join(brief).await.map_err(text)?;
@@ -113,13 +115,13 @@ async fn family(ctx: OrchestrationContext, _: ()) -> Outcome<u64> {
     }
 }
 
-/// Continues as new until there is nothing left to count down.
+/// Counts down to zero, and continues as new at each step.
 async fn hops(ctx: OrchestrationContext, left: u64) -> Outcome<u64> {
     add_one(&ctx, left).await?;
     if left > 0 { ctx.continue_as_new(left - 1).await } else { Ok(100) }
 }
 
-/// One activity.
+/// Runs one activity.
 async fn brief(ctx: OrchestrationContext, value: u64) -> Outcome<u64> {
     add_one(&ctx, value).await
 }
@@ -130,7 +132,7 @@ async fn waits(ctx: OrchestrationContext, _: ()) -> Outcome<()> {
     Ok(())
 }
 
-/// Waits with a child and an activity until somebody cancels it.
+/// Waits with a child and an activity until it is cancelled.
 async fn patient(ctx: OrchestrationContext, _: ()) -> Outcome<()> {
     let child = ctx.schedule_sub_orchestration("waits", ());
     add_one(&ctx, 0).await?;
@@ -141,7 +143,7 @@ async fn patient(ctx: OrchestrationContext, _: ()) -> Outcome<()> {
     }
 }
 
-/// Books three things, of which the last is never free, and undoes the others.
+/// Books three things, of which the last one always fails, and compensates the others.
 async fn trip(ctx: OrchestrationContext, _: ()) -> Outcome<()> {
     let saga = Saga::new(&ctx);
     saga.run(async {
@@ -154,34 +156,34 @@ async fn trip(ctx: OrchestrationContext, _: ()) -> Outcome<()> {
     .await
 }
 
-/// An activity that retries until its third attempt.
+/// Runs an activity that succeeds at its third attempt.
 async fn retries(ctx: OrchestrationContext, _: ()) -> Outcome<u64> {
     let policy = RetryPolicy::fixed(Duration::from_millis(20)).attempts(100);
     ctx.schedule_activity("flaky", number(7)).retry(policy).typed::<u64>().await.map_err(text)
 }
 
-/// An activity of the given number of milliseconds.
+/// Runs an activity that takes the given number of milliseconds.
 async fn long(ctx: OrchestrationContext, ms: u64) -> Outcome<u64> {
     ctx.schedule_activity("nap", number(ms)).typed::<u64>().await.map_err(text)
 }
 
-/// An activity that only some nodes have.
+/// Runs an activity that only some nodes have.
 async fn errand(ctx: OrchestrationContext, _: ()) -> Outcome<String> {
     ctx.schedule_activity("special", ()).typed::<String>().await.map_err(text)
 }
 
-/// An activity for nodes with a tag.
+/// Runs an activity on nodes with a tag.
 async fn tagged(ctx: OrchestrationContext, tag: String) -> Outcome<String> {
     ctx.schedule_activity("where_am_i", ()).tag(tag).typed::<String>().await.map_err(text)
 }
 
-/// What release 1 does.
+/// The version of release 1.
 async fn greet_1(ctx: OrchestrationContext, _: ()) -> Outcome<u64> {
     ctx.schedule_timer(Duration::from_millis(200)).await;
     add_one(&ctx, 0).await
 }
 
-/// What release 2 does: another activity, which release 1 does not have.
+/// The version of release 2: it uses an activity that release 1 does not have.
 async fn greet_2(ctx: OrchestrationContext, _: ()) -> Outcome<u64> {
     ctx.schedule_activity("add_two", number(0)).typed::<u64>().await.map_err(text)
 }
@@ -208,7 +210,7 @@ pub fn register(runtime: RuntimeBuilder, release: u32) -> RuntimeBuilder {
     if release >= 2 { runtime.orchestration("greet", "2.0.0", greet_2) } else { runtime }
 }
 
-/// The code of all releases.
+/// The handlers of all releases.
 pub fn handlers() -> Handlers {
     register(Runtime::open("memory:"), 2).handlers()
 }
@@ -218,7 +220,7 @@ pub fn letters() -> impl Iterator<Item = String> {
     (0..LETTERS).map(|letter| format!("letter {letter}"))
 }
 
-/// The JSON that an instance has to return, if there is only one possibility.
+/// The JSON that an instance must return, if there is only one correct value.
 pub fn expected_output(id: &str) -> Option<String> {
     let sum = |amounts: &[u64]| amounts.iter().sum::<u64>();
     match id.split('-').next()? {

@@ -1,7 +1,8 @@
-//! The log of callers and the log of effects: append-only files that many processes write, one line at a time.
+//! The log of callers and the log of effects: append-only files that many processes write to, line by line.
 //!
-//! A line is written with one call, so that lines of several processes never mix. The file is not synced: its writers are
-//! killed, the machine is not. Each line begins with the time in milliseconds and the writer:
+//! A line is written with one system call, so that lines of different processes are never mixed. The file is not
+//! synced: the processes that write it are killed, but the machine is not. Each line begins with the time in
+//! milliseconds and the writer:
 //!
 //! | line | written |
 //! |---|---|
@@ -24,13 +25,13 @@ use perennial_testkit::invariants::ClientLog;
 /// Separates the fields of a line. Ids and payloads of the load do not contain it.
 const SEPARATOR: char = '·';
 
-/// The time in milliseconds, the same in all processes of the machine.
+/// The current time in milliseconds, the same in all processes of the machine.
 pub fn now_ms() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// A log that one process writes to.
+/// A log that this process writes to.
 #[derive(Clone, Debug)]
 pub struct Log {
     path: Arc<PathBuf>,
@@ -41,13 +42,13 @@ pub struct Log {
 /// One line.
 #[derive(Clone, Debug)]
 pub struct Entry {
-    /// When it was written.
+    /// When the line was written.
     pub at_ms: u64,
-    /// Who wrote it.
+    /// The name of the writer.
     pub writer: String,
     /// `send`, `ok`, `error` or `run`.
     pub phase: String,
-    /// The fields that follow.
+    /// The fields after the phase.
     pub fields: Vec<String>,
 }
 
@@ -58,7 +59,7 @@ impl Entry {
         Some(Entry { at_ms, writer, phase, fields: fields.collect() })
     }
 
-    /// The fields of a line of this phase and kind, without the kind.
+    /// Returns the fields after the kind, if the line has this phase and kind.
     pub fn of(&self, phase: &str, kind: &str) -> Option<&[String]> {
         let (first, rest) = self.fields.split_first()?;
         (self.phase == phase && first == kind).then_some(rest)
@@ -66,13 +67,13 @@ impl Entry {
 }
 
 impl Log {
-    /// Opens a log, or creates it.
+    /// Opens a log, and creates it if it does not exist.
     pub fn open(path: &Path, writer: &str) -> io::Result<Log> {
         let file = OpenOptions::new().create(true).append(true).open(path)?;
         Ok(Log { path: Arc::new(path.to_owned()), file: Arc::new(file), writer: Arc::from(writer) })
     }
 
-    /// The same log, for another writer of this process.
+    /// The same log with another writer's name.
     #[must_use]
     pub fn of_writer(&self, writer: &str) -> Log {
         Log { writer: Arc::from(writer), ..self.clone() }
@@ -98,17 +99,17 @@ impl Log {
         (&*self.file).write_all(line.as_bytes()).expect("the log can be written");
     }
 
-    /// Notes that an activity runs.
+    /// Logs that an activity runs.
     pub fn note_run(&self, ctx: &ActivityContext) {
         let (execution, event) = (ctx.execution().to_string(), ctx.event_id().to_string());
         self.note("run", &[ctx.instance(), &execution, &event, &ctx.attempt().to_string()]);
     }
 
-    /// All lines so far.
+    /// Reads all lines.
     ///
     /// # Panics
     ///
-    /// If the file cannot be read, or a line cannot be understood.
+    /// If the file cannot be read, or a line cannot be parsed.
     pub fn entries(&self) -> Vec<Entry> {
         let text = std::fs::read_to_string(&*self.path).expect("the log can be read");
         let parsed = text
@@ -118,7 +119,8 @@ impl Log {
     }
 }
 
-/// What callers were told, for the checks of invariants. An event that was sent again with its key is one event.
+/// Converts the log of callers to the form that the checks of invariants use. An event that was repeated with its key
+/// counts once.
 pub fn client_log(callers: &[Entry], effects: &[Entry]) -> ClientLog {
     let mut log = ClientLog::default();
     let mut events = BTreeSet::new();
@@ -141,7 +143,7 @@ pub fn client_log(callers: &[Entry], effects: &[Entry]) -> ClientLog {
     log
 }
 
-/// The keys of acknowledged updates by instance.
+/// The keys of acknowledged updates, by instance.
 pub fn acknowledged_updates(callers: &[Entry]) -> BTreeMap<String, BTreeSet<String>> {
     let mut updates: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     for entry in callers {

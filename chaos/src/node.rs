@@ -1,7 +1,8 @@
-//! A node process: a runtime over the store with the load's code, and a caller inside of it.
+//! A node process: a runtime over the store with the load's handlers, and a caller inside it.
 //!
-//! It says `ready` on standard output once it works, stops gracefully at SIGTERM, and ends with code 3 if the runtime
-//! stopped by itself: a supervisor would start it again, but a fault that nodes are meant to survive must not lead there.
+//! It prints `ready` on standard output once the runtime has started, stops gracefully on SIGTERM, and exits with code
+//! 3 if the runtime stopped by itself. A supervisor would restart it then, but none of the injected faults may cause
+//! that.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -20,26 +21,26 @@ use crate::log::Log;
 pub const NOT_STARTED: u8 = 2;
 /// The exit code of a node whose runtime stopped by itself.
 pub const FAILED: u8 = 3;
-/// The exit code of a node that could not write everything when it was told to stop.
+/// The exit code of a node that could not write everything when it stopped.
 pub const NOT_STOPPED: u8 = 4;
 
-/// How a node is started.
+/// Options of a node process.
 #[derive(Clone, Debug, Parser)]
 #[command(name = "perennial-chaos-node", about = "A node of the chaos test.")]
 pub struct NodeOptions {
-    /// The store.
+    /// The URL of the store.
     #[arg(long)]
     pub url: String,
     /// The name of the node.
     #[arg(long)]
     pub name: String,
-    /// The lease of its sessions.
+    /// The lease of its sessions, in milliseconds.
     #[arg(long, default_value_t = 1_000)]
     pub lease_ms: u64,
-    /// The directory of the logs.
+    /// The log directory.
     #[arg(long)]
     pub directory: PathBuf,
-    /// Which release of the program it is: 1 or 2.
+    /// The release of the program: 1 or 2.
     #[arg(long, default_value_t = 1)]
     pub release: u32,
     /// Runs activities only, and owns no shards.
@@ -48,19 +49,19 @@ pub struct NodeOptions {
     /// Has the activity `special`, which other nodes do not have.
     #[arg(long)]
     pub special: bool,
-    /// A tag of the node; may be given several times.
+    /// A tag of the node; may be repeated.
     #[arg(long)]
     pub tag: Vec<String>,
     /// Starts instances itself, through the runtime's own client.
     #[arg(long)]
     pub calls: bool,
-    /// The grace period of a graceful stop.
+    /// The grace period of a graceful stop, in milliseconds.
     #[arg(long, default_value_t = 2_000)]
     pub grace_ms: u64,
 }
 
 impl NodeOptions {
-    /// The arguments that give these options.
+    /// The command line arguments for these options.
     pub fn arguments(&self) -> Vec<String> {
         let NodeOptions { url, name, lease_ms, directory, release, worker, special, tag, calls, grace_ms } =
             self;
@@ -78,23 +79,23 @@ impl NodeOptions {
         arguments
     }
 
-    /// The file with the callers' log.
+    /// The path of the callers' log.
     pub fn callers_log(&self) -> PathBuf {
         self.directory.join("callers")
     }
 
-    /// The file that tells callers inside of nodes to stop.
+    /// The file whose existence tells callers inside nodes to stop.
     pub fn quiet_file(&self) -> PathBuf {
         self.directory.join("quiet")
     }
 
-    /// The file with the log of effects.
+    /// The path of the log of effects.
     pub fn effects_log(&self) -> PathBuf {
         self.directory.join("effects")
     }
 }
 
-/// Is a node until it is told to stop.
+/// Runs a node until it is told to stop.
 pub async fn run(options: NodeOptions) -> ExitCode {
     Journal::install(tracing::Level::INFO);
     let runtime = match build(&options).start().await {
@@ -140,7 +141,8 @@ fn build(options: &NodeOptions) -> perennial::RuntimeBuilder {
         activity_cancel_grace: Duration::from_millis(500),
         ..RuntimeOptions::default()
     };
-    // Nobody is to blame for the kills: whatever is interrupted again and again is tried alone, and soon.
+    // Activities do not cause the kills. The limits are high, so that interrupted instances are not quarantined or
+    // blocked.
     settings.shard.healthy = Duration::from_millis(200);
     settings.shard.quarantine_after = 1_000;
     settings.shard.max_interruptions = 1_000_000;

@@ -1,7 +1,7 @@
-//! A TCP proxy between nodes and the server, with faults of its own: it refuses connections, delays them, and cuts them at
-//! the worst moments, just before or just after a batch was forwarded.
+//! A TCP proxy between the nodes and the server that injects faults: it refuses connections, delays data, and cuts
+//! connections just before or just after a batch is forwarded.
 //!
-//! It reads as much of PostgreSQL's protocol as it needs to find the statement that commits a batch.
+//! It parses as much of PostgreSQL's protocol as is needed to find the statement that commits a batch.
 
 use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -14,12 +14,12 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-/// The text by which a prepared statement is known to commit a batch.
+/// The text that identifies a prepared statement as a commit of a batch.
 const COMMIT: &[u8] = b"commit_batch";
-/// The codes of requests before the first message: TLS, GSS encryption.
+/// Codes of requests that may precede the startup message: TLS and GSS encryption.
 const BEFORE_START: [u32; 2] = [80_877_103, 80_877_104];
 const BUFFER: usize = 64 << 10;
-/// How long the server may take to answer a batch whose caller was cut off.
+/// How long the server may take to respond to a batch whose client was cut off.
 const ANSWER_PATIENCE: Duration = Duration::from_secs(5);
 
 /// When a connection is cut.
@@ -27,21 +27,21 @@ const ANSWER_PATIENCE: Duration = Duration::from_secs(5);
 pub enum Cut {
     /// The request does not reach the server.
     Before,
-    /// The request reaches the server, and the answer does not come back.
+    /// The request reaches the server, but the response is lost.
     After,
 }
 
 #[derive(Debug, Default)]
 struct Faults {
-    /// How many connections to cut, at their next commit.
+    /// Number of connections to cut at their next commit.
     cuts_before: AtomicUsize,
     cuts_after: AtomicUsize,
-    /// How many were cut.
+    /// Number of connections that were cut.
     cut: AtomicUsize,
     delay_ms: AtomicU64,
 }
 
-/// A running proxy. It ends when it is dropped.
+/// A running proxy. It stops when it is dropped.
 #[derive(Debug)]
 pub struct Proxy {
     port: u16,
@@ -66,12 +66,12 @@ impl Proxy {
         self.port
     }
 
-    /// Refuses new connections and cuts all others, or accepts them again.
+    /// Refuses new connections and cuts existing ones, or accepts connections again.
     pub fn refuse(&self, is_refusing: bool) {
         self.is_open.send_replace(!is_refusing);
     }
 
-    /// Delays everything that clients send by this much.
+    /// Delays everything that clients send by `delay`.
     pub fn delay(&self, delay: Duration) {
         let delay_ms = u64::try_from(delay.as_millis()).unwrap_or(u64::MAX);
         self.faults.delay_ms.store(delay_ms, Ordering::Relaxed);
@@ -86,12 +86,12 @@ impl Proxy {
         cuts.store(connections, Ordering::Relaxed);
     }
 
-    /// How many connections were cut at a commit.
+    /// Number of connections that were cut at a commit.
     pub fn cuts(&self) -> usize {
         self.faults.cut.load(Ordering::Relaxed)
     }
 
-    /// Behaves from now on.
+    /// Ends all faults.
     pub fn heal(&self) {
         self.cut(Cut::Before, 0);
         self.cut(Cut::After, 0);
@@ -136,7 +136,7 @@ async fn accept(listener: Option<&TcpListener>) -> std::io::Result<(TcpStream, S
     }
 }
 
-/// The port is ours, but the last listener may still be on its way out.
+/// Binds the port again. The previous listener may not have released it yet.
 async fn listen_again(address: SocketAddr) -> TcpListener {
     loop {
         if let Ok(listener) = TcpListener::bind(address).await {
@@ -148,7 +148,7 @@ async fn listen_again(address: SocketAddr) -> TcpListener {
 
 async fn connect(client: TcpStream, server: u16, faults: Arc<Faults>) {
     let Ok(server) = TcpStream::connect((Ipv4Addr::LOCALHOST, server)).await else { return };
-    // An error means that either side is gone; dropping both tells the other.
+    // An error means that one side has closed; dropping both sockets closes the other.
     let _ = pass(client, server, &faults).await;
 }
 
@@ -177,7 +177,7 @@ async fn pass(mut client: TcpStream, mut server: TcpStream, faults: &Faults) -> 
                 if is_commit && take(&faults.cuts_after) {
                     faults.cut.fetch_add(1, Ordering::Relaxed);
                     drop(client);
-                    // The server has the whole request once it answers.
+                    // Once the server responds, it has received the whole request.
                     let _ = tokio::time::timeout(ANSWER_PATIENCE, server.read(&mut answered)).await;
                     return Ok(());
                 }
@@ -197,7 +197,7 @@ fn take(counter: &AtomicUsize) -> bool {
     counter.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).is_ok()
 }
 
-/// The messages of one client, as far as they are complete.
+/// Splits the bytes of a client into messages.
 #[derive(Debug, Default)]
 struct Messages {
     pending: Vec<u8>,
@@ -207,7 +207,7 @@ struct Messages {
 }
 
 impl Messages {
-    /// Returns whether a commit was requested completely with these bytes.
+    /// Returns whether these bytes complete the request of a commit.
     fn handle(&mut self, bytes: &[u8]) -> bool {
         self.pending.extend_from_slice(bytes);
         let mut is_commit = false;
@@ -216,11 +216,11 @@ impl Messages {
             let (first, second) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
             let is_about_commit = second.windows(COMMIT.len()).any(|window| window == COMMIT);
             match message.first() {
-                // Parse: the statement's name, its text.
+                // Parse: name of the statement, text.
                 Some(b'P') if self.has_started && is_about_commit => {
                     self.commits.insert(first.to_vec());
                 }
-                // Bind: the portal's name, the statement's.
+                // Bind: name of the portal, name of the statement.
                 Some(b'B') if self.has_started => is_commit |= self.commits.contains(second),
                 _ => {}
             }

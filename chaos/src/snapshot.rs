@@ -1,4 +1,4 @@
-//! All rows of a PostgreSQL store at one moment, read with SQL of their own and without the store's code.
+//! Reads all rows of a PostgreSQL store in one snapshot, with its own SQL and without the store's code.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,35 +10,35 @@ use perennial_testkit::invariants::{Snapshot, StoredInstance, StoredRows, Stored
 use tokio_postgres::{NoTls, Row};
 use uuid::Uuid;
 
-/// The stored turns of executions by number.
+/// The stored turns of executions, by number of the execution.
 type Executions = BTreeMap<u64, Vec<Arc<[u8]>>>;
 
-/// The text of a problem.
+/// The description of a problem.
 pub type Problem = String;
 
-/// Connects to the server, around the proxy.
+/// Connects to the server directly, without the proxy.
 pub async fn connect(url: &str) -> Result<tokio_postgres::Client, Problem> {
-    // Options of the store are not for the server.
+    // The parameters are options of the store, which the server does not know.
     let url = url.split('?').next().unwrap_or(url);
     let (client, connection) =
         tokio_postgres::connect(url, NoTls).await.map_err(|error| error.to_string())?;
     tokio::spawn(async move {
-        // Whoever uses the client hears of it.
+        // Users of the client get the same error.
         let _ = connection.await;
     });
     Ok(client)
 }
 
-/// Who owns the shards.
+/// The owners of the shards.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Owners {
-    /// How many shards each node owns, by the name of the node.
+    /// Number of shards that each node owns, by the node's name.
     pub shards: BTreeMap<String, i64>,
-    /// How many shards nobody owns.
+    /// Number of shards without an owner.
     pub free: i64,
 }
 
-/// Reads who owns the shards.
+/// Reads the owners of the shards.
 pub async fn owners(client: &tokio_postgres::Client, schema: &str) -> Result<Owners, Problem> {
     let sql = format!(
         "SELECT n.info, count(*) FROM {schema}.shards s LEFT JOIN {schema}.sessions l ON l.id = s.session \
@@ -59,14 +59,14 @@ pub async fn owners(client: &tokio_postgres::Client, schema: &str) -> Result<Own
     Ok(owners)
 }
 
-/// How many instances have not ended.
+/// The ids of instances that have not ended.
 pub async fn unfinished(client: &tokio_postgres::Client, schema: &str) -> Result<Vec<String>, Problem> {
     let sql = format!("SELECT id FROM {schema}.instances WHERE status < 2 ORDER BY id");
     let rows = client.query(&sql, &[]).await.map_err(|error| error.to_string())?;
     Ok(rows.iter().map(|row| row.get(0)).collect())
 }
 
-/// Reads everything at one moment.
+/// Reads all tables in one transaction.
 pub async fn read(client: &mut tokio_postgres::Client, schema: &str) -> Result<Snapshot, Problem> {
     let begin = client.build_transaction().read_only(true);
     let begin = begin.isolation_level(tokio_postgres::IsolationLevel::RepeatableRead);

@@ -1,4 +1,4 @@
-//! How long the instances of a killed node stand still: from the kill until a caller is answered again.
+//! Measures how long the instances of a killed node are unavailable: from the kill until they respond again.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -10,19 +10,19 @@ use tokio::task::JoinSet;
 use crate::director::{SCHEMA, Stage};
 use crate::kinds::number;
 
-/// How many instances are asked in each round; about a third of them are owned by the killed node.
+/// Number of instances that receive an update in each round. The killed node owns about a third of them.
 const PROBES: usize = 30;
-/// How many nodes there are.
+/// Number of nodes.
 const NODES: usize = 3;
-/// How long to wait between requests that were not answered.
+/// Pause before a request without a response is repeated.
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// Kills a node this many times, and measures for each time how long its instances stood still: the first and the last of
-/// them to answer.
+/// Kills a node `count` times. Returns for each kill how long it took until the first and the last of the node's
+/// instances responded.
 ///
 /// # Panics
 ///
-/// If a node does not start, or an instance never answers again.
+/// If a node does not start, or an instance never responds again.
 pub async fn measure(program: &Path, lease: Duration, count: usize) -> Vec<(Duration, Duration)> {
     let mut stage = Stage::new(program, lease).await;
     stage.add_nodes(NODES).await;
@@ -53,7 +53,7 @@ pub async fn measure(program: &Path, lease: Duration, count: usize) -> Vec<(Dura
     measured
 }
 
-/// Asks until an update is recorded.
+/// Repeats an update until it is recorded.
 async fn answered(client: Client, id: String, round: usize, killed: Instant) -> Duration {
     let key = format!("round {round}");
     loop {
@@ -64,7 +64,7 @@ async fn answered(client: Client, id: String, round: usize, killed: Instant) -> 
     }
 }
 
-/// Waits until all nodes have their share.
+/// Waits until the shards are divided evenly.
 async fn settle(stage: &Stage) {
     loop {
         let owners = stage.owners().await;
@@ -76,7 +76,7 @@ async fn settle(stage: &Stage) {
     }
 }
 
-/// The instances that a node owns.
+/// The instances whose shards a node owns.
 async fn owned_by(stage: &Stage, ids: &[String], node: u64) -> Vec<String> {
     let sql = format!(
         "SELECT s.shard, n.info FROM {SCHEMA}.shards s JOIN {SCHEMA}.sessions l ON l.id = s.session \
@@ -90,7 +90,7 @@ async fn owned_by(stage: &Stage, ids: &[String], node: u64) -> Vec<String> {
     ids.iter().filter(is_owned).cloned().collect()
 }
 
-/// The figures as text.
+/// Formats the measured times.
 pub fn summary(lease: Duration, measured: &[(Duration, Duration)]) -> String {
     let mut last: Vec<Duration> = measured.iter().map(|(_, last)| *last).collect();
     let mut first: Vec<Duration> = measured.iter().map(|(first, _)| *first).collect();

@@ -1,4 +1,4 @@
-//! The verdict: what has to be true of the database in the end, given what callers were told.
+//! The verdict: compares the database with the log of callers after a run.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,10 +10,10 @@ use perennial_testkit::invariants::{Snapshot, StoredInstance, breaches};
 use crate::kinds::{expected_output, handlers};
 use crate::log::{Entry, acknowledged_updates, client_log};
 
-/// How many executions of an instance are kept by default.
+/// The default number of kept executions of an instance.
 const KEPT_EXECUTIONS: u64 = 10;
 
-/// Everything that is wrong: broken invariants, lost and doubled requests, instances that have not ended.
+/// Returns all problems: violated invariants, lost and duplicated requests, and instances that have not ended.
 pub fn problems(mut snapshot: Snapshot, callers: &[Entry], effects: &[Entry]) -> Vec<String> {
     snapshot.excuse_pruned(KEPT_EXECUTIONS);
     let log = client_log(callers, effects);
@@ -33,7 +33,7 @@ pub fn problems(mut snapshot: Snapshot, callers: &[Entry], effects: &[Entry]) ->
     found
 }
 
-/// Nothing exists that nobody asked for.
+/// Finds instances that no caller started.
 fn unknown_instances(snapshot: &Snapshot, callers: &[Entry]) -> Vec<String> {
     let asked: BTreeSet<&str> =
         callers.iter().filter_map(|entry| entry.of("send", "start")?.first().map(String::as_str)).collect();
@@ -41,7 +41,7 @@ fn unknown_instances(snapshot: &Snapshot, callers: &[Entry]) -> Vec<String> {
         instance.row.parent.is_none() && !asked.contains(instance.row.id.as_str())
     };
     let unknown = snapshot.instances.iter().filter(is_unknown);
-    unknown.map(|instance| format!("nobody started {:?}", instance.row.id)).collect()
+    unknown.map(|instance| format!("no caller started {:?}", instance.row.id)).collect()
 }
 
 fn wrong_output(instance: &StoredInstance) -> Option<String> {
@@ -65,7 +65,7 @@ fn wrong_output(instance: &StoredInstance) -> Option<String> {
     Some(format!("wrong end of {:?}: {problem}", row.id))
 }
 
-/// Each acknowledged update is in a history, and none is there twice.
+/// Checks that each acknowledged update is recorded exactly once.
 fn updates(snapshot: &Snapshot, callers: &[Entry]) -> Vec<String> {
     let mut problems = Vec::new();
     let acknowledged = acknowledged_updates(callers);
@@ -90,7 +90,7 @@ fn updates(snapshot: &Snapshot, callers: &[Entry]) -> Vec<String> {
     problems
 }
 
-/// How many instances ended in each way.
+/// Number of instances by final status.
 pub fn endings(snapshot: &Snapshot) -> BTreeMap<&'static str, usize> {
     let mut counts = BTreeMap::new();
     for status in snapshot.instances.iter().map(|instance| instance.row.status).map(Status::name) {

@@ -1,8 +1,9 @@
-//! PostgreSQL beside the engine: schemas of runs, figures of the server, and a plain program that writes the same rows.
+//! PostgreSQL figures for comparison: the schemas of runs, statistics of the server, and a plain program that writes
+//! the same rows without the engine.
 //!
-//! Shape `hello`: two turn rows and an instance row are inserted, and the instance row is updated, in batches of 128
-//! instances, each one call of a function with a few statements over arrays; with one connection, and with two side by
-//! side. Shape `step`: one turn row per transaction.
+//! Shape `hello` inserts two turn rows and an instance row and updates the instance row, in batches of 128 instances.
+//! Each batch is one call of a function with a few statements over arrays. It runs with one connection, and with two
+//! concurrent ones. Shape `step` inserts one turn row per transaction.
 
 use std::time::Instant;
 
@@ -40,7 +41,7 @@ pub(crate) async fn disk_bytes(server: &str, name: &str) -> Outcome<u64> {
     Ok(bytes.unsigned_abs())
 }
 
-/// How many transactions the database has ended so far. The server counts them with a delay of up to a second.
+/// Number of transactions that the database has ended. The server updates the count with a delay of up to a second.
 pub(crate) async fn transactions(server: &str) -> Outcome<u64> {
     let ended = "SELECT (xact_commit + xact_rollback)::bigint FROM pg_stat_database WHERE datname = current_database()";
     let ended: i64 = connect(server).await?.query_one(ended, &[]).await?.get(0);

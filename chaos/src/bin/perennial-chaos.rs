@@ -1,6 +1,6 @@
-//! `cargo xtask chaos`: nodes under faults, for as long as wanted.
+//! `cargo xtask chaos`: runs nodes under faults for any length of time.
 //!
-//! Ends with 0 if nothing is wrong, 1 if something is, 2 for invalid arguments.
+//! Exits with 0 if no problem was found, 1 if there were problems, and 2 for invalid arguments.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -15,19 +15,19 @@ use perennial_chaos::takeover;
 #[derive(Debug, Parser)]
 #[command(name = "chaos")]
 struct Arguments {
-    /// The store: `postgres` starts a server of its own.
+    /// The store: `postgres` starts a private server.
     #[arg(long, default_value = "postgres", value_parser = ["postgres"])]
     store: String,
-    /// How many minutes faults are injected, at least.
+    /// Minimum time during which faults are injected, in minutes.
     #[arg(long, default_value_t = 0.0)]
     minutes: f64,
-    /// How many faults are injected, at least.
+    /// Minimum number of faults.
     #[arg(long, default_value_t = 50)]
     faults: usize,
-    /// The seed of a run. A run is repeated with its seed, but processes and networks have their own timing.
+    /// The seed of the run. The same seed repeats the same faults, but the timing of processes and networks differs.
     #[arg(long)]
     seed: Option<u64>,
-    /// How many nodes there are, as `3..5`.
+    /// Minimum and maximum number of nodes, such as `3..5`.
     #[arg(long, default_value = "3..5", value_parser = parse_range)]
     nodes: (usize, usize),
     /// The lease of nodes in milliseconds, at least 1000.
@@ -36,13 +36,13 @@ struct Arguments {
     /// Measures this many takeovers after a kill instead of injecting faults.
     #[arg(long)]
     takeover: Option<usize>,
-    /// Measures for this many seconds what an idle node costs, instead of injecting faults.
+    /// Measures the cost of an idle node for this many seconds instead of injecting faults.
     #[arg(long)]
     idle: Option<u64>,
     /// Keeps the logs of the run.
     #[arg(long)]
     keep: bool,
-    /// Prints the summary alone.
+    /// Prints only the summary.
     #[arg(long)]
     quiet: bool,
 }
@@ -55,7 +55,7 @@ fn parse_range(text: &str) -> Result<(usize, usize), String> {
     }
 }
 
-/// The node program, which is built with this one.
+/// The path of the node program, which is built into the same directory.
 fn node_program() -> PathBuf {
     let own = std::env::current_exe().expect("the path of this program");
     own.with_file_name("perennial-chaos-node")

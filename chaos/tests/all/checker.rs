@@ -1,4 +1,4 @@
-//! The checker itself: what is broken by hand is noticed.
+//! Tests of the checker: it reports rows that were damaged on purpose.
 
 use crate::support::{Load, stage, until};
 
@@ -15,7 +15,7 @@ async fn i1_rows_that_are_lost_changed_or_added_by_hand_are_noticed() {
         ),
         ("DELETE FROM instances WHERE id = 'sequence-0-1'", "I2"),
         ("UPDATE instances SET status = 1 WHERE id = 'account-1-0'", "I14"),
-        ("UPDATE instances SET id = 'sequence-9-9' WHERE id = 'sequence-0-0'", "nobody started"),
+        ("UPDATE instances SET id = 'sequence-9-9' WHERE id = 'sequence-0-0'", "no caller started"),
     ];
     let database = stage.database().await;
     database.batch_execute("SET search_path = perennial").await.unwrap();

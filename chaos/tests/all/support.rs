@@ -1,4 +1,4 @@
-//! What the tests have in common.
+//! Support for the tests of this crate.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -17,14 +17,14 @@ pub(crate) fn program() -> &'static Path {
     Path::new(env!("CARGO_BIN_EXE_perennial-chaos-node"))
 }
 
-/// A stage with this many nodes at work.
+/// A stage with this many nodes, all of them ready.
 pub(crate) async fn stage(nodes: usize) -> Stage {
     let mut stage = Stage::new(program(), LEASE).await;
     stage.add_nodes(nodes).await;
     stage
 }
 
-/// Waits until something is true.
+/// Waits until a condition is true.
 #[track_caller]
 pub(crate) fn until<F: Future<Output = bool>>(
     what: &str,
@@ -53,7 +53,7 @@ pub(crate) async fn until_divided(stage: &Stage, nodes: usize) {
     .await;
 }
 
-/// A load of callers without a problem in sight.
+/// A load of callers that must not see any error.
 pub(crate) struct Load {
     pub(crate) callers: Callers,
     lives: tokio::task::JoinSet<()>,
@@ -66,7 +66,7 @@ impl Load {
         Load { callers, lives }
     }
 
-    /// Ends the load: nobody saw an error, and everything ended as it should.
+    /// Stops the load, and checks that no caller saw an error and that every instance ended as expected.
     pub(crate) async fn end(mut self, stage: &Stage) {
         self.callers.stop();
         let over = async { while self.lives.join_next().await.transpose().unwrap().is_some() {} };
@@ -78,12 +78,12 @@ impl Load {
     }
 }
 
-/// The longest time that a caller waited for an acknowledgement since then.
+/// The longest time that a caller waited for an acknowledgement since `since_ms`.
 pub(crate) fn longest_wait(entries: &[Entry], since_ms: u64) -> (u64, String) {
     let mut longest = (0, String::new());
     for (place, sent) in entries.iter().enumerate() {
         let kind = sent.fields.first().map_or("", String::as_str);
-        // The wait for an ending is as long as the instance lives.
+        // A request for the result waits until the instance ends.
         if sent.phase != "send" || sent.at_ms < since_ms || kind == "result" {
             continue;
         }

@@ -8,7 +8,7 @@ use perennial_chaos::node::NodeOptions;
 
 use crate::support::{stage, until, until_divided};
 
-/// How often an activity of an instance has run.
+/// The nodes on which an instance's activity has run, once for each run.
 fn runs(effects: &[Entry], id: &str) -> Vec<String> {
     let is_run = |entry: &&Entry| entry.phase == "run" && entry.fields[0] == id;
     effects.iter().filter(is_run).map(|entry| entry.writer.clone()).collect()
@@ -22,7 +22,7 @@ async fn g22_an_activity_runs_on_the_node_that_has_it_or_its_tag() {
     stage.ready(other).await;
     until_divided(&stage, 2).await;
     let client = stage.client();
-    // Some of them belong to the node that has what they need, and some do not.
+    // Some of them belong to the node that can run their activity, and some do not.
     for place in 0..8 {
         client.start("errand", &format!("errand-{place}"), Payload::null()).await.unwrap();
         client.start("tagged", &format!("tagged-{place}"), "gpu").await.unwrap();
@@ -45,7 +45,7 @@ async fn g23_a_cancel_reaches_an_activity_that_runs_on_another_node() {
     }
     let stage_effects = stage.effects.clone();
     until("activities run", async || stage_effects.entries().len() == 6).await;
-    // Half of the instances move to the second node, and leave their running activities behind.
+    // Half of the instances move to the second node, while their activities keep running on the first.
     stage.add_nodes(1).await;
     until_divided(&stage, 2).await;
     for place in 0..6 {

@@ -1,4 +1,4 @@
-//! Two releases of a program side by side.
+//! Two releases of a program that run concurrently.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -58,7 +58,7 @@ async fn n14_nodes_are_upgraded_one_by_one_under_load_and_nothing_is_blocked_or_
     until("progress of the new release", async || done.load(Ordering::Relaxed) > before + 3).await;
     stop.store(true, Ordering::Relaxed);
     let results = greeting.await.unwrap();
-    // The new version is used once every node has it, and never before.
+    // The new version is used only after every node has it.
     let is_fine = |(version, result): &(String, String)| {
         matches!((version.as_str(), result.as_str()), ("1.0.0", "1") | ("2.0.0", "2"))
     };

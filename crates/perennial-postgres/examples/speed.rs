@@ -1,8 +1,8 @@
-//! How fast the store takes commits, on a server that waits for its disk: `cargo run --release -p perennial-postgres
-//! --example speed [URL] [hello | lone]`. Without a URL it starts a server of its own.
+//! Measures the commit throughput of the store on a server with synchronous commits: `cargo run --release -p
+//! perennial-postgres --example speed [URL] [hello | lone]`. Without a URL it starts a server.
 //!
-//! - `hello`: instances of two turns (row and turn 1; turn 2 and the changed row), in batches of 128 and of 16, over lanes
-//!   that commit side by side. Each batch starts some instances and ends as many.
+//! - `hello`: instances of two turns (row and turn 1; turn 2 and the changed row), in batches of 128 and of 16, over
+//!   several concurrent lanes. Each batch starts some instances and ends as many.
 //! - `lone`: turns of one instance, each in a transaction of its own, one after another.
 
 use std::sync::{Arc, mpsc};
@@ -19,9 +19,9 @@ use perennial_testkit::postgres::{ServerOptions, TestServer};
 
 const INSTANCES: usize = 25_600;
 const LONE: usize = 2_000;
-/// How large batches are, and how many lanes commit side by side.
+/// The size of batches and the number of concurrent lanes.
 const SHAPES: [(usize, usize); 4] = [(128, 1), (128, 2), (128, 4), (16, 2)];
-/// A turn of hello as it is encoded.
+/// About the size of an encoded turn of `hello`.
 const BODY: [u8; 300] = [b'x'; 300];
 
 fn main() {
@@ -57,7 +57,7 @@ fn asked<T: Send + 'static>(call: impl FnOnce(perennial_core::store::Reply<T>)) 
     receiver.recv().expect("an answer").expect("no error")
 }
 
-/// A lane: its session, and its shards.
+/// Opens a lane. Returns its session and its shards.
 fn lane(store: &dyn Store, number: u128, shards: usize) -> (SessionId, Vec<ShardId>) {
     let id = SessionId(number);
     let new = NewSession { id, role: SessionRole::Lane, node: id, lease_ms: 60_000, info: [].into() };
@@ -67,7 +67,7 @@ fn lane(store: &dyn Store, number: u128, shards: usize) -> (SessionId, Vec<Shard
 }
 
 fn row(shards: &[ShardId], lane: usize, number: usize) -> InstanceRow {
-    // Ids are drawn until one is in the lane's shards.
+    // Tries ids until one is in the lane's shards.
     let id = (0..)
         .map(|draw| format!("hello-{lane}-{number}-{draw}"))
         .find(|id| shards.contains(&ShardId::of(id)))
@@ -121,7 +121,7 @@ fn hello(store: &dyn Store, batch: usize, lanes: usize) -> Duration {
     begun.elapsed()
 }
 
-/// Half of each batch starts instances, the other half ends those that the batch before started.
+/// Half of each batch starts instances; the other half ends those that the previous batch started.
 fn batches(rows: &[InstanceRow], size: usize) -> Vec<Arc<[Commit]>> {
     let started = |row: &InstanceRow| Commit {
         epoch: 1,

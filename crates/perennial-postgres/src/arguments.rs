@@ -1,4 +1,4 @@
-//! Arguments of the schema's functions.
+//! Builds the argument lists of the schema's functions.
 
 use std::borrow::Cow;
 
@@ -7,11 +7,11 @@ use uuid::Uuid;
 
 use crate::connection::Argument;
 
-/// Text that may be missing.
+/// Optional text.
 pub(crate) type Text<'c> = Option<Cow<'c, str>>;
 
-/// Arguments that are arrays, by the type of their elements. One without elements is passed as null: the server would unpack
-/// it, and a batch has many.
+/// Array arguments, with one method per element type. An empty array is passed as NULL: the server would spend time
+/// unpacking an empty array, and a batch has many of them.
 pub(crate) struct Arguments<'a>(pub(crate) Vec<Argument<'a>>);
 
 static NO_UUIDS: Option<Vec<Uuid>> = None;

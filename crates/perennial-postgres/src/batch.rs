@@ -1,4 +1,4 @@
-//! A batch as the arrays that `commit_batch` takes.
+//! Converts a batch of commits to the arrays that `commit_batch` takes.
 
 use std::borrow::Cow;
 
@@ -14,12 +14,12 @@ use crate::row::{attributes_json, bound, exact, json, shard, status_code, storab
 use crate::task_changes::Tasks;
 use crate::waves::{stages, waves};
 
-/// The arrays. Letters are those of the function.
+/// The arrays, grouped by the letter that prefixes their names in `commit_batch`.
 #[derive(Default)]
 pub(crate) struct Batch<'c> {
     waves: i32,
     stages: i32,
-    /// Some instance that exists gets other attributes.
+    /// Set if any existing instance gets new attributes.
     reindexes: bool,
     members: Members<'c>,
     more_turns: MoreTurns<'c>,
@@ -98,7 +98,8 @@ struct Sends<'c> {
 }
 
 impl<'c> Batch<'c> {
-    /// The arrays for members that can be stored. For the others there is the reason.
+    /// Builds the arrays from the commits that can be stored. The second value has one entry per commit; for a commit
+    /// that cannot be stored, it gives the reason.
     pub(crate) fn of(commits: &'c [Commit]) -> (Batch<'c>, Vec<Result<(), String>>) {
         let checked: Vec<Result<(), String>> = commits.iter().map(check).collect();
         let storable =
@@ -183,12 +184,12 @@ impl<'c> Batch<'c> {
         }
     }
 
-    /// How many members are sent.
+    /// Number of members in the arrays.
     pub(crate) fn len(&self) -> usize {
         self.members.key.len()
     }
 
-    /// The arguments of the function, after the session and the clock.
+    /// The arguments of the function that follow the session and the clock.
     pub(crate) fn arguments(&self) -> Vec<Argument<'_>> {
         let Batch {
             members: m, more_turns: x, new: n, changes: c, attributes: a, tasks: w, sends: o, ..
@@ -338,7 +339,7 @@ impl<'c> Sends<'c> {
     }
 }
 
-/// Whether everything of a member can be stored as it is.
+/// Checks that PostgreSQL can store every value of a member unchanged.
 fn check(member: &Commit) -> Result<(), String> {
     for turn in member.turn.iter().chain(&member.more_turns) {
         exact(turn.execution)?;

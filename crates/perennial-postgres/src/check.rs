@@ -1,7 +1,8 @@
-//! Checks rows beside the instances: whether they can be read, and belong to an instance. For whoever verifies a whole
-//! store.
+//! Checks the rows outside `instances`: whether they can be decoded and belong to an instance. Used when a whole store
+//! is verified.
 //!
-//! Requests and replies are paged by number, the other tables by blocks: wherever a row lies, some page covers it.
+//! Requests and replies are paged by number. The other tables are paged by block, so that every row is on some page
+//! regardless of its key.
 
 use perennial_core::store::{CheckedRows, DamagedRow, RowPlace, StoreError};
 use perennial_core::{Attributes, InstanceKey};
@@ -19,7 +20,7 @@ const REQUESTS: &str = "SELECT number, key, shard, deadline_ms, after_number, bo
      WHERE number > $1 ORDER BY number LIMIT $2";
 const REPLIES: &str = "SELECT number, body FROM @.replies WHERE number > $1 ORDER BY number LIMIT $2";
 
-/// What is found in some blocks of a table: a key, what is wrong with which row, and the instance's id, if there is one.
+/// Each query returns the key, the description of the row, the problem, and the instance's id if it exists.
 const INBOX: &str = "SELECT b.key, 'message ' || b.number, 'it belongs to no instance', NULL::text FROM @.inbox AS b \
      WHERE b.ctid >= $1::text::tid AND b.ctid < $2::text::tid \
      AND NOT EXISTS (SELECT 1 FROM @.instances AS i WHERE i.key = b.key)";
@@ -29,7 +30,7 @@ const TASKS: &str = "SELECT t.key, 'the task of event ' || t.event, \
      FROM @.tasks AS t LEFT JOIN @.instances AS i ON i.key = t.key \
      WHERE t.ctid >= $1::text::tid AND t.ctid < $2::text::tid \
      AND (i.key IS NULL OR t.execution NOT BETWEEN 1 AND i.execution)";
-/// What a deleted instance left behind is swept.
+/// Leaves out turns of instances in `graves`: a sweep deletes those.
 const TURNS: &str = "SELECT t.key, 'turn ' || t.number || ' of execution ' || t.execution, \
          CASE WHEN i.key IS NULL THEN 'it belongs to no instance' WHEN t.number < 1 THEN 'turns are counted from 1' \
          ELSE 'the instance is in execution ' || i.execution END, i.id \
@@ -37,7 +38,7 @@ const TURNS: &str = "SELECT t.key, 'turn ' || t.number || ' of execution ' || t.
      WHERE t.ctid >= $1::text::tid AND t.ctid < $2::text::tid \
      AND (t.number < 1 OR (i.key IS NOT NULL AND t.execution NOT BETWEEN 1 AND i.execution) \
           OR (i.key IS NULL AND NOT EXISTS (SELECT 1 FROM @.graves AS g WHERE g.key = t.key)))";
-/// The attributes of each instance, and what the index says.
+/// The attributes of each instance, together with the names and order keys in the index.
 const ATTRIBUTES: &str = "SELECT i.key, i.id, i.attributes, \
          ARRAY(SELECT a.name FROM @.attributes AS a WHERE a.key = i.key ORDER BY a.name), \
          ARRAY(SELECT a.order_key FROM @.attributes AS a WHERE a.key = i.key ORDER BY a.name) \
@@ -46,10 +47,10 @@ const ATTRIBUTES: &str = "SELECT i.key, i.id, i.attributes, \
 
 const BLOCKS: &str = "SELECT pg_relation_size($1::text::regclass) / current_setting('block_size')::bigint";
 
-/// The tables that are paged by blocks, after requests and replies.
+/// The tables that are paged by block, in this order after requests and replies.
 const TABLES: [(&str, &str); 4] =
     [("inbox", INBOX), ("tasks", TASKS), ("turns", TURNS), ("instances", ATTRIBUTES)];
-/// About how many rows a block holds.
+/// Approximate number of rows in a block.
 const ROWS_IN_A_BLOCK: usize = 50;
 
 pub(crate) async fn check(
@@ -65,7 +66,7 @@ pub(crate) async fn check(
             let sql = if place.table == 0 { REQUESTS } else { REPLIES };
             let (from, limit) = (bound(place.row), bound(rows.max(1) as u64));
             let arguments: [Argument<'_>; 2] = [(&from, Type::INT8), (&limit, Type::INT8)];
-            let found = inner.ask(sql, &arguments, Access::Reads).await?;
+            let found = inner.query(sql, &arguments, Access::Reads).await?;
             for row in &found {
                 if place.table == 0 {
                     checked.requests.push(request(row)?);
@@ -95,7 +96,7 @@ pub(crate) async fn check(
 
 async fn blocks_of(inner: &Inner, table: &str) -> Result<u64, StoreError> {
     let name = format!("{}.{table}", inner.target.quoted_schema());
-    let rows = inner.ask(BLOCKS, &[(&name, Type::TEXT)], Access::Reads).await?;
+    let rows = inner.query(BLOCKS, &[(&name, Type::TEXT)], Access::Reads).await?;
     read_number(inner.one(&rows)?, 0)
 }
 
@@ -105,10 +106,10 @@ async fn damage(
     from: u64,
     until: u64,
 ) -> Result<Vec<DamagedRow>, StoreError> {
-    // The last block that a table can have.
+    // A block number cannot be larger than this.
     let tid = |block: u64| format!("({},0)", block.min(u64::from(u32::MAX) - 1));
     let (from, until) = (tid(from), tid(until));
-    let rows = inner.ask(sql, &[(&from, Type::TEXT), (&until, Type::TEXT)], Access::Reads).await?;
+    let rows = inner.query(sql, &[(&from, Type::TEXT), (&until, Type::TEXT)], Access::Reads).await?;
     let found =
         rows.iter().map(|row| if sql == ATTRIBUTES { attributes(row) } else { damaged(row).map(Some) });
     found.filter_map(Result::transpose).collect()
@@ -119,11 +120,11 @@ fn damaged(row: &Row) -> Result<DamagedRow, StoreError> {
     Ok(DamagedRow { key: Some(read_key(row, 0)?), id: column(row, 3)?, what, problem })
 }
 
-/// Whether the index of attributes says what the row of the instance says.
+/// Compares the index of attributes with the attributes in the instance's row.
 fn attributes(row: &Row) -> Result<Option<DamagedRow>, StoreError> {
     let text: Option<&str> = column(row, 2)?;
     let found: InstanceKey = key(column(row, 0)?);
-    let told = |problem: String| DamagedRow {
+    let finding = |problem: String| DamagedRow {
         key: Some(found),
         id: row.try_get(1).ok(),
         what: "row".to_owned(),
@@ -131,12 +132,12 @@ fn attributes(row: &Row) -> Result<Option<DamagedRow>, StoreError> {
     };
     let attributes: Attributes = match text.map(serde_json::from_str).transpose() {
         Ok(attributes) => attributes.unwrap_or_default(),
-        Err(error) => return Ok(Some(told(format!("column attributes: {error}")))),
+        Err(error) => return Ok(Some(finding(format!("column attributes: {error}")))),
     };
     let (names, keys): (Vec<&str>, Vec<&[u8]>) = (column(row, 3)?, column(row, 4)?);
     let is_same = names.len() == attributes.len()
         && names.iter().zip(&keys).zip(&attributes).all(|((name, indexed), (own, value))| {
             *name == own.as_str() && **indexed == indexed_key(value)[..]
         });
-    Ok((!is_same).then(|| told("its attributes are indexed with other values".to_owned())))
+    Ok((!is_same).then(|| finding("its attributes are indexed with other values".to_owned())))
 }

@@ -1,4 +1,4 @@
-//! Batches of commits: one call of `commit_batch`.
+//! Commits a batch with one call of `commit_batch`.
 
 use perennial_core::ShardId;
 use perennial_core::store::{
@@ -11,17 +11,18 @@ use uuid::Uuid;
 
 use crate::batch::Batch;
 use crate::connection::Argument;
-use crate::failure::{Access, Trouble};
+use crate::failure::{Access, CallError};
 use crate::row::{column, number, read_instance};
 use crate::store::Inner;
 
-/// More bytes than this are not sent at once: the server takes a gigabyte, and needs as much again to work on it.
-const MOST_BYTES: u64 = 256 << 20;
+/// Upper bound on the size of one call. The server accepts a gigabyte, but needs as much memory again to process it.
+const MAX_BYTES: u64 = 256 << 20;
 
-/// Nobody waits behind a transaction of more rows than this; one member may have more, since it cannot be divided.
-const MOST_ROWS: usize = 100_000;
+/// Upper bound on the rows of one transaction, so that other transactions do not wait long for its locks. A single
+/// member may have more, since it cannot be divided.
+const MAX_ROWS: usize = 100_000;
 
-/// The function with all its parameters.
+/// The call with all parameters.
 const COMMIT: &str = "SELECT * FROM @.commit_batch($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, \
      $17, $18, $19, $20, $21, $22, $23, $24, $25, $26, $27, $28, $29, $30, $31, $32, $33, $34, $35, $36, $37, $38, $39, \
      $40, $41, $42, $43, $44, $45, $46, $47, $48, $49, $50, $51, $52, $53, $54, $55, $56, $57, $58, $59, $60, $61, $62, \
@@ -38,11 +39,11 @@ pub(crate) async fn commit(
         return Ok(checked.into_iter().filter_map(Result::err).map(CommitOutcome::Rejected).collect());
     }
     let rows: usize = commits.iter().map(rows_of).sum();
-    if rows > MOST_ROWS && commits.len() > 1 {
+    if rows > MAX_ROWS && commits.len() > 1 {
         return refused(commits, format!("{rows} rows are too many for one transaction"));
     }
     let weight: u64 = commits.iter().map(Commit::weight).sum();
-    if weight > MOST_BYTES {
+    if weight > MAX_BYTES {
         return refused(commits, format!("{weight} bytes are too many for one transaction"));
     }
     let (id, at) = (Uuid::from_u128(session.0), inner.at());
@@ -50,8 +51,8 @@ pub(crate) async fn commit(
     arguments.extend(batch.arguments());
     let rows = match inner.call(COMMIT, &arguments, Access::Writes).await {
         Ok(rows) => rows,
-        Err(Trouble::Refused(reason)) => return refused(commits, reason),
-        Err(trouble) => return Err(trouble.into_error()),
+        Err(CallError::Refused(reason)) => return refused(commits, reason),
+        Err(error) => return Err(error.into_error()),
     };
     let answer = Response::read(&rows, batch.len())?;
     let mut codes = answer.codes.into_iter();
@@ -67,23 +68,24 @@ pub(crate) async fn commit(
         let outcome = codes.next().unwrap_or(Ok(CommitOutcome::Durable { sent: Vec::new() }))?;
         outcomes.push(match outcome {
             CommitOutcome::Durable { .. } => {
-                tell(member, &numbers, &answer.owned, &mut changes);
+                add_hints(member, &numbers, &answer.owned, &mut changes);
                 CommitOutcome::Durable { sent: numbers }
             }
             other => other,
         });
     }
-    inner.hints.tell(&changes);
+    inner.hints.notify(&changes);
     Ok(outcomes)
 }
 
-/// About how many rows a member touches.
+/// Approximate number of rows that a member touches.
 fn rows_of(member: &Commit) -> usize {
     let Commit { more_turns, consumed, seen, tasks, replies, send, .. } = member;
     2 + more_turns.len() + consumed.len() + seen.len() + tasks.len() + replies.len() + 2 * send.len()
 }
 
-/// A batch that cannot be stored is tried in halves, until the culprit stands alone.
+/// Rejects a batch of one. A larger batch is refused as a whole, and the caller retries it in halves until the commit
+/// that cannot be stored is on its own.
 fn refused(commits: &[Commit], reason: String) -> Result<Vec<CommitOutcome>, StoreError> {
     match commits {
         [_] => Ok(vec![CommitOutcome::Rejected(reason)]),
@@ -91,13 +93,13 @@ fn refused(commits: &[Commit], reason: String) -> Result<Vec<CommitOutcome>, Sto
     }
 }
 
-/// What the function says.
+/// Decoded result of the function.
 struct Response {
-    /// What became of each member that was sent; `sent` is empty here.
+    /// The outcome of each member that was passed; its `sent` is still empty.
     codes: Vec<Result<CommitOutcome, StoreError>>,
-    /// The numbers of all messages, of all members that were sent.
+    /// Inbox numbers of all outgoing messages, for all members in order.
     sent: Vec<Option<InboxNumber>>,
-    /// The session's shards, if there were messages.
+    /// The shards that the session owns; empty if the batch has no messages.
     owned: ShardSet,
 }
 
@@ -146,12 +148,13 @@ fn outcome(code: i16, row: &Row) -> Result<CommitOutcome, StoreError> {
         6 => conflict(Conflict::MessageGone),
         7 => conflict(Conflict::EarlierMessage),
         9 => Ok(CommitOutcome::Rejected("the key belongs to another instance".to_owned())),
-        other => Err(StoreError::CorruptRow(format!("a member has the outcome {other}, which nobody knows"))),
+        other => Err(StoreError::CorruptRow(format!("unknown outcome {other} of a member"))),
     }
 }
 
-/// What others are to hear of a member. What it sent to the session's own shards its owner learns from the outcome.
-fn tell(member: &Commit, sent: &[Option<InboxNumber>], owned: &ShardSet, changes: &mut Changes) {
+/// Collects the hints for other processes that a member causes. Messages to the session's own shards need no hint:
+/// their owner learns of them from the outcome.
+fn add_hints(member: &Commit, sent: &[Option<InboxNumber>], owned: &ShardSet, changes: &mut Changes) {
     for change in &member.tasks {
         if let TaskChange::Put(row) = change
             && row.state == TaskState::Queued
@@ -172,7 +175,7 @@ fn tell(member: &Commit, sent: &[Option<InboxNumber>], owned: &ShardSet, changes
             Outgoing::ToId { id, urgent, .. } => (ShardId::of(id), *urgent),
             Outgoing::Start { row, .. } => (row.shard, false),
         };
-        // An urgent one that was not sent may have made urgent what waits.
+        // An urgent message that is a duplicate may have marked the stored message as urgent.
         if (number.is_some() || is_urgent) && !owned.contains(shard) {
             changes.inbox.insert(shard);
         }

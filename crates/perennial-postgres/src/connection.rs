@@ -1,6 +1,6 @@
-//! One connection: how it is made, and how statements run on it.
+//! One connection: how it is opened, and how statements run on it.
 //!
-//! Statements name tables and functions as `@.name`; the schema is put in when they are prepared.
+//! Statements refer to tables and functions as `@.name`. The schema's name is substituted when a statement is prepared.
 
 use std::sync::Arc;
 
@@ -15,11 +15,12 @@ use tokio_postgres::{Client, Error, Row, Statement};
 use crate::options::{Target, describe};
 use crate::tls;
 
-/// What a statement is given: a value, and its type, which need not be asked for then.
+/// A statement's argument with its type. Giving the type saves the round trip that would query it.
 pub(crate) type Argument<'a> = (&'a (dyn ToSql + Sync), Type);
 
-/// Whoever set other defaults for the role or the database did not mean this program. Plans are made on empty tables, too,
-/// and have to be those for full ones. Functions have settings of their own.
+/// Overrides defaults that were set for the role or the database on behalf of other programs. Sequential scans are off
+/// because plans may be made while tables are still empty, and are kept when the tables have grown. The schema's
+/// functions have settings of their own.
 const SETTINGS: &str = "SET default_transaction_isolation = 'read committed'; \
      SET enable_seqscan = off; SET max_parallel_workers_per_gather = 0; SET jit = off; SET statement_timeout = 0; \
      SET lock_timeout = 0; SET idle_in_transaction_session_timeout = 0; SET bytea_output = 'hex'";
@@ -28,7 +29,8 @@ pub(crate) struct Connection {
     client: Client,
     statements: FxHashMap<&'static str, Statement>,
     target: Arc<Target>,
-    /// A call is under way. If its future is dropped, nobody knows what is on the wire.
+    /// A call is in progress. If its future is dropped, the state of the protocol is unknown, and the connection cannot
+    /// be used again.
     is_busy: bool,
 }
 
@@ -50,12 +52,12 @@ impl Connection {
         Ok(Connection { client, statements: FxHashMap::default(), target, is_busy: false })
     }
 
-    /// Whether it can be used again.
+    /// Returns whether another call can use this connection.
     pub(crate) fn is_usable(&self) -> bool {
         !self.is_busy && !self.client.is_closed()
     }
 
-    /// Runs a statement in a transaction of its own, and reads all rows: when this returns, it is committed.
+    /// Runs a statement in a transaction of its own and reads all rows. The transaction is committed when this returns.
     pub(crate) async fn query(
         &mut self,
         sql: &'static str,
@@ -63,12 +65,12 @@ impl Connection {
     ) -> Result<Vec<Row>, Error> {
         self.is_busy = true;
         let rows = self.run(sql, arguments).await;
-        // After an error that the server told it waits for the next statement, unless it has ended the session.
+        // After an error response the server accepts the next statement, unless it ended the session.
         self.is_busy = rows.as_ref().is_err_and(is_lost);
         rows
     }
 
-    /// The same, with a plan for these arguments: worth it where the best one depends on them.
+    /// Like `query`, but the statement is planned for these arguments. Use it where the best plan depends on them.
     pub(crate) async fn query_planned(
         &mut self,
         sql: &'static str,
@@ -89,14 +91,14 @@ impl Connection {
         self.client.query(&statement, &values).await
     }
 
-    /// Runs statements that see the same moment. They are sent together.
+    /// Runs several statements on one snapshot. They are pipelined.
     pub(crate) async fn snapshot<const N: usize>(
         &mut self,
         queries: [(&'static str, &[Argument<'_>]); N],
     ) -> Result<[Vec<Row>; N], Error> {
         self.is_busy = true;
         let read = self.run_snapshot(queries).await;
-        // The transaction is open after an error.
+        // After an error the transaction is still open, so the connection is discarded.
         self.is_busy = read.is_err();
         read
     }
@@ -122,7 +124,7 @@ impl Connection {
             queries.map(|(_, arguments)| arguments.iter().map(|(value, _)| *value).collect::<Vec<_>>());
         let client = &self.client;
         let reads = prepared.iter().zip(&values).map(|(statement, values)| client.query(statement, values));
-        // Requests go out in the order in which their futures are polled first.
+        // tokio-postgres sends requests in the order in which their futures are first polled.
         let (begun, read, ended) = join3(
             client.batch_execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"),
             join_all(reads),
@@ -152,19 +154,19 @@ impl Connection {
         sql.replace("@.", &format!("{}.", self.target.quoted_schema()))
     }
 
-    /// The client itself, for what happens once.
+    /// The underlying client, for statements that run once per connection.
     pub(crate) fn client(&mut self) -> &mut Client {
         &mut self.client
     }
 }
 
-/// Whether an error leaves no session to go on with.
+/// Returns whether the session is unusable after this error.
 pub(crate) fn is_lost(error: &Error) -> bool {
     let severity = error.as_db_error().map(|answer| answer.parsed_severity());
     severity.is_none_or(|severity| matches!(severity, Some(Severity::Fatal | Severity::Panic)))
 }
 
-/// Connects, and leaves the connection to a task.
+/// Connects, and spawns a task that drives the connection.
 async fn connect(target: &Target) -> Result<Client, StoreError> {
     let tls = tls::connector(target)
         .map_err(|problem| StoreError::CannotOpen(format!("{}: {problem}", target.shown)))?;
@@ -178,11 +180,12 @@ async fn connect(target: &Target) -> Result<Client, StoreError> {
     Ok(client)
 }
 
-/// Why there is no connection. A server that does not answer may answer later; a login that it refuses stays refused.
+/// Classifies an error while connecting. A server that does not respond may respond later; a rejected login is
+/// permanent.
 pub(crate) fn refusal(target: &Target, error: &Error) -> StoreError {
     let text = format!("{}: {}", target.shown, describe(error));
     match error.as_db_error().map(|answer| answer.code().code().to_owned()) {
-        // The login, or the database: 28000, 28P01, 3D000.
+        // Invalid authorization (28000, 28P01) or no such database (3D000).
         Some(code) if code.starts_with("28") || code == "3D000" => StoreError::CannotOpen(text),
         _ => StoreError::Unavailable(text),
     }

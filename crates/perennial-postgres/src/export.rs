@@ -1,6 +1,6 @@
-//! Reads all rows of the store, for another one.
+//! Reads all rows of the store so that they can be imported into another one.
 //!
-//! Rows that belong to no instance stay behind, such as turns of deleted instances that are not swept yet.
+//! Rows that belong to no instance are not exported, such as turns of deleted instances that have not been swept.
 
 use perennial_core::store::{
     InboxRow, MoveMark, MovedKey, MovedMessage, MovedRow, MovedShard, MovedTable, PageFill, PageLimit,
@@ -40,7 +40,8 @@ macro_rules! shard_columns {
 
 pub(crate) use {message_columns, shard_columns, turn_columns};
 
-/// A page of a table whose rows can be large. The sizes are known without reading the bodies; a page has at least one row.
+/// Reads a page of a table whose rows can be large. The server knows the sizes without reading the bodies. A page has
+/// at least one row.
 macro_rules! sized {
     ($columns:expr, $table:literal, $size:literal, $order:literal, $after:literal, $rows:literal, $bytes:literal) => {
         concat!(
@@ -111,10 +112,10 @@ pub(crate) async fn export(
     if after == Some(MovedKey::LastMessage) {
         return Ok(Vec::new());
     }
-    // The server stops at the bytes of the bodies; the page counts all of the row.
+    // The server limits the bytes of the bodies only; `PageFill` counts whole rows.
     let (rows, bytes) = (bound(limit.rows.max(1) as u64), bound(limit.bytes));
     let (count, size): (Argument<'_>, Argument<'_>) = ((&rows, Type::INT8), (&bytes, Type::INT8));
-    // Before the first of all.
+    // Sorts before every row.
     let (mut key, mut numbers, mut shard, mut name) = (Uuid::nil(), [-1_i64; 2], -1_i16, None);
     match &after {
         Some(MovedKey::Instance(after)) => key = uuid(*after),
@@ -147,7 +148,7 @@ pub(crate) async fn export(
         MovedTable::Settings => (SETTINGS, vec![(&name, Type::TEXT), (&private, Type::TEXT), count]),
         MovedTable::Counters => (LAST_MESSAGE, Vec::new()),
     };
-    let rows = inner.ask(sql, &arguments, Access::Reads).await?;
+    let rows = inner.query(sql, &arguments, Access::Reads).await?;
     let mut fill = PageFill::new(limit);
     let mut page = Vec::with_capacity(rows.len());
     for row in &rows {
@@ -163,10 +164,11 @@ pub(crate) async fn export(
     Ok(page)
 }
 
-/// Shards that are not exported must not make an empty page.
+/// Shards with nothing to export are filtered out after reading. All shards are read at once, so that a page is empty
+/// only at the end.
 static ALL_SHARDS: i64 = 256;
 
-/// A row with the columns of its table, in the order above.
+/// Decodes a row whose columns are those of its table, in the order above.
 pub(crate) fn read(table: MovedTable, row: &Row) -> Result<MovedRow, StoreError> {
     Ok(match table {
         MovedTable::Instances => MovedRow::Instance(Box::new(read_instance(row, 0)?)),

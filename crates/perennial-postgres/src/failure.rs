@@ -1,7 +1,7 @@
-//! What an error of PostgreSQL means for the call that met it.
+//! Maps errors of PostgreSQL to errors of the store.
 //!
-//! An answer of the server with severity ERROR tells that its transaction was rolled back. Everything else, a connection that
-//! was lost or a server that shuts down, leaves a write in doubt.
+//! An error response with severity ERROR means that the transaction was rolled back. After any other error, such as a
+//! lost connection or a server that shuts down, the outcome of a write is unknown.
 
 use perennial_core::store::{MoveMark, StoreError};
 use tokio_postgres::Error;
@@ -10,64 +10,65 @@ use tokio_postgres::error::SqlState;
 use crate::connection::is_lost;
 use crate::options::describe;
 
-/// What to do about an error.
+/// Why a call failed, and whether it can be retried.
 #[derive(Debug)]
-pub(crate) enum Trouble {
-    /// The transaction met another one; made again, it will go through.
+pub(crate) enum CallError {
+    /// The transaction conflicted with another one. A retry is expected to succeed.
     Retry(String),
-    /// The connection was lost while something was read.
+    /// The connection was lost during a read.
     Lost(String),
-    /// The call ends with this.
-    Error(StoreError),
-    /// These values cannot be stored, now or later; others can.
+    /// The call fails with this error.
+    Store(StoreError),
+    /// These values can never be stored; other values can.
     Refused(String),
 }
 
-impl Trouble {
-    /// The error of a call that does not try again, or has tried often enough.
+impl CallError {
+    /// Converts to the error of a call that is not retried, or has used up its retries.
     pub(crate) fn into_error(self) -> StoreError {
         match self {
-            Trouble::Retry(reason) | Trouble::Lost(reason) => StoreError::Unavailable(reason),
-            Trouble::Error(error) => error,
-            Trouble::Refused(reason) => StoreError::BatchRefused(reason),
+            CallError::Retry(reason) | CallError::Lost(reason) => StoreError::Unavailable(reason),
+            CallError::Store(error) => error,
+            CallError::Refused(reason) => StoreError::BatchRefused(reason),
         }
     }
 }
 
-/// Whether a call changes something.
+/// Whether a call modifies the database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Access {
     Reads,
     Writes,
 }
 
-pub(crate) fn trouble(error: &Error, access: Access) -> Trouble {
+pub(crate) fn classify(error: &Error, access: Access) -> CallError {
     let text = describe(error);
     let lost = |text| match access {
-        // Nothing was changed: another connection may serve.
-        Access::Reads => Trouble::Lost(text),
-        Access::Writes => Trouble::Error(StoreError::Unknown(text)),
+        // Nothing was changed, so the call can be repeated on another connection.
+        Access::Reads => CallError::Lost(text),
+        Access::Writes => CallError::Store(StoreError::Unknown(text)),
     };
     let Some(answer) = error.as_db_error().filter(|_| !is_lost(error)) else { return lost(text) };
     let text = format!("{} ({})", answer.message(), answer.code().code());
     let code = answer.code();
     match code.code() {
-        "PR001" => Trouble::Error(StoreError::SessionGone),
-        "PR002" => Trouble::Refused(answer.message().to_owned()),
-        "PR003" => Trouble::Error(StoreError::InUse(answer.message().to_owned())),
-        "PR004" => Trouble::Error(MoveMark::refusal(answer.message().as_bytes())),
-        _ if is_collision(code) => Trouble::Retry(text),
+        "PR001" => CallError::Store(StoreError::SessionGone),
+        "PR002" => CallError::Refused(answer.message().to_owned()),
+        "PR003" => CallError::Store(StoreError::InUse(answer.message().to_owned())),
+        "PR004" => CallError::Store(MoveMark::refusal(answer.message().as_bytes())),
+        _ if is_collision(code) => CallError::Retry(text),
         _ if is_missing(code) => {
-            Trouble::Error(StoreError::Failed(format!("the schema was changed or deleted: {text}")))
+            CallError::Store(StoreError::Failed(format!("the schema was changed or deleted: {text}")))
         }
         other if other.starts_with("22") || other.starts_with("23") || other.starts_with("54") => {
-            Trouble::Refused(text)
+            CallError::Refused(text)
         }
-        _ => Trouble::Error(StoreError::Unavailable(text)),
+        _ => CallError::Store(StoreError::Unavailable(text)),
     }
 }
 
-/// Whether two transactions met. A row that another one has inserted meanwhile is seen the next time.
+/// Returns whether the transaction conflicted with another one. A unique violation counts: the retry sees the row that
+/// the other transaction inserted.
 fn is_collision(code: &SqlState) -> bool {
     [&SqlState::T_R_SERIALIZATION_FAILURE, &SqlState::T_R_DEADLOCK_DETECTED, &SqlState::UNIQUE_VIOLATION]
         .contains(&code)

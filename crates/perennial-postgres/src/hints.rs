@@ -1,8 +1,8 @@
-//! Hints: what may have changed, told to whoever watches here and, by NOTIFY, in other processes.
+//! Hints that something may have changed, for watchers in this process and, through NOTIFY, in other processes.
 //!
-//! One connection listens and notifies. What gathers within a few milliseconds is one notification, on which nobody waits.
-//! When the connection was lost, everything may have changed. While there is none, nobody hears of what others do, and whoever
-//! watches here is told every second that something may have changed.
+//! One connection listens and notifies. Changes within a few milliseconds are combined into one notification, and no
+//! call waits for it. After a lost connection, anything may have changed. While there is no connection, hints from
+//! other processes are lost, and watchers in this process are notified every second instead.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -18,22 +18,23 @@ use crate::connection::refusal;
 use crate::options::{Target, describe, quoted};
 use crate::tls;
 
-/// At most one notification in this time.
-const GATHER: Duration = Duration::from_millis(4);
-/// How long to wait before the next try after a connection was lost: at first, and at most.
+/// Minimum time between two notifications. Changes in between are combined.
+const NOTIFY_INTERVAL: Duration = Duration::from_millis(4);
+/// Pause before reconnecting: initially, and at most.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
-/// Without hints, something may have changed after this time.
-const UNHEARD: Duration = Duration::from_secs(1);
-/// What may have changed without a hint. Owners are looked at with each renewal in any case.
-const ANYTHING: Changes = Changes { owners: ShardSet::EMPTY, ..Changes::ALL };
+/// How often watchers are notified while hints from other processes cannot arrive.
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
+/// The changes reported when hints may have been lost. It leaves out owners: nodes read the directory with each renewal
+/// of their lease anyway.
+const POSSIBLY_MISSED: Changes = Changes { owners: ShardSet::EMPTY, ..Changes::ALL };
 
 #[derive(Default)]
 pub(crate) struct Hints {
     watchers: Mutex<Vec<Watcher>>,
     pending: Mutex<Changes>,
-    /// What was sent last, until it is known to have arrived.
+    /// The changes sent last, until the server has acknowledged them.
     sent: Mutex<Changes>,
-    something: Notify,
+    changed: Notify,
     closed: Notify,
 }
 
@@ -42,14 +43,15 @@ impl Hints {
         self.lock_watchers().push(watcher);
     }
 
-    /// Something changed here: whoever watches is told at once, and other processes soon.
-    pub(crate) fn tell(&self, changes: &Changes) {
+    /// Reports changes made by this process: to watchers in this process immediately, to other processes shortly
+    /// afterwards.
+    pub(crate) fn notify(&self, changes: &Changes) {
         if changes.is_empty() {
             return;
         }
-        self.tell_here(changes);
+        self.notify_watchers(changes);
         self.pending().extend_from(changes);
-        self.something.notify_one();
+        self.changed.notify_one();
     }
 
     pub(crate) fn close(&self) {
@@ -57,7 +59,7 @@ impl Hints {
         self.closed.notify_one();
     }
 
-    fn tell_here(&self, changes: &Changes) {
+    fn notify_watchers(&self, changes: &Changes) {
         let watchers: Vec<Watcher> = self.lock_watchers().clone();
         watchers.iter().for_each(|watcher| watcher(changes));
     }
@@ -78,63 +80,63 @@ impl Hints {
     pub(crate) async fn exchange(self: Arc<Hints>, target: Arc<Target>) {
         tokio::select! {
             () = self.closed.notified() => {}
-            () = self.connect_again_and_again(&target) => {}
+            () = self.keep_connected(&target) => {}
         }
     }
 
-    /// Tells whoever watches here now and then that something may have changed, until the store is closed: others cannot
-    /// say so.
-    pub(crate) async fn do_without(self: Arc<Hints>) {
+    /// Notifies watchers at regular intervals until the store is closed. Used if hints from other processes are turned
+    /// off.
+    pub(crate) async fn poll(self: Arc<Hints>) {
         tokio::select! {
             () = self.closed.notified() => {}
-            () = self.tell_now_and_then(Duration::MAX) => {}
+            () = self.notify_periodically(Duration::MAX) => {}
         }
     }
 
-    /// Passes this much time.
-    async fn tell_now_and_then(&self, time: Duration) {
+    /// Waits for `time`, notifying watchers at regular intervals meanwhile.
+    async fn notify_periodically(&self, time: Duration) {
         let mut left = time;
-        while left > UNHEARD {
-            tokio::time::sleep(UNHEARD).await;
-            left = left.saturating_sub(UNHEARD);
-            self.tell_here(&ANYTHING);
+        while left > POLL_INTERVAL {
+            tokio::time::sleep(POLL_INTERVAL).await;
+            left = left.saturating_sub(POLL_INTERVAL);
+            self.notify_watchers(&POSSIBLY_MISSED);
         }
         tokio::time::sleep(left).await;
     }
 
-    async fn connect_again_and_again(&self, target: &Target) {
-        // Others hear who speaks, so that nobody takes its own words for news.
+    async fn keep_connected(&self, target: &Target) {
+        // Identifies the sender, so that a process ignores its own notifications.
         let own = uuid::Uuid::new_v4().simple().to_string();
         let mut pause = PAUSE.0;
         let mut is_first = true;
         loop {
-            let problem = match Line::open(target).await {
-                Ok(line) => {
+            let problem = match HintConnection::open(target).await {
+                Ok(connection) => {
                     pause = PAUSE.0;
                     if !std::mem::take(&mut is_first) {
-                        self.tell_here(&Changes::ALL);
+                        self.notify_watchers(&Changes::ALL);
                     }
-                    self.talk(line, &own).await
+                    self.run_connection(connection, &own).await
                 }
                 Err(error) => error.to_string(),
             };
             is_first = false;
             tracing::debug!(target: log::STORE, problem, "hints interrupted; polling meanwhile");
-            self.tell_now_and_then(pause).await;
+            self.notify_periodically(pause).await;
             pause = (pause * 2).min(PAUSE.1);
         }
     }
 
-    /// Sends what gathers and passes on what comes, until the connection is lost.
-    async fn talk(&self, line: Line, own: &str) -> String {
-        let Line { client, mut heard, channel } = line;
-        // The last connection may have been lost before this was sent.
+    /// Sends collected changes and forwards received ones until the connection is lost. Returns the reason.
+    async fn run_connection(&self, connection: HintConnection, own: &str) -> String {
+        let HintConnection { client, mut received, channel } = connection;
+        // The previous connection may have been lost before these changes were sent.
         let unsure = std::mem::take(&mut *self.sent());
         self.pending().extend_from(&unsure);
-        self.something.notify_one();
+        self.changed.notify_one();
         let sending = async {
             loop {
-                self.something.notified().await;
+                self.changed.notified().await;
                 let changes = std::mem::take(&mut *self.pending());
                 if changes.is_empty() {
                     continue;
@@ -146,37 +148,37 @@ impl Hints {
                     return describe(&error);
                 }
                 *self.sent() = Changes::default();
-                tokio::time::sleep(GATHER).await;
+                tokio::time::sleep(NOTIFY_INTERVAL).await;
             }
         };
-        let hearing = async {
-            while let Some(payload) = heard.recv().await {
+        let receiving = async {
+            while let Some(payload) = received.recv().await {
                 if let Some(changes) = decode(own, &payload) {
-                    self.tell_here(&changes);
+                    self.notify_watchers(&changes);
                 }
             }
             "the connection ended".to_owned()
         };
         tokio::select! {
             problem = sending => problem,
-            problem = hearing => problem,
+            problem = receiving => problem,
         }
     }
 }
 
 /// A connection that listens and notifies.
-struct Line {
+struct HintConnection {
     client: Client,
-    heard: UnboundedReceiver<String>,
+    received: UnboundedReceiver<String>,
     channel: String,
 }
 
-impl Line {
-    async fn open(target: &Target) -> Result<Line, StoreError> {
+impl HintConnection {
+    async fn open(target: &Target) -> Result<HintConnection, StoreError> {
         let tls = tls::connector(target).map_err(StoreError::CannotOpen)?;
         let connected = target.config.connect(tls).await;
         let (client, mut connection) = connected.map_err(|error| refusal(target, &error))?;
-        let (sender, heard) = unbounded_channel();
+        let (sender, received) = unbounded_channel();
         tokio::spawn(async move {
             while let Some(Ok(message)) =
                 std::future::poll_fn(|context| connection.poll_message(context)).await
@@ -189,18 +191,18 @@ impl Line {
             }
         });
         let channel = format!("perennial:{}", target.options.schema);
-        // Nobody waits for a hint to be on disk.
+        // A hint need not survive a crash of the server.
         let listen = format!("SET synchronous_commit = off; LISTEN {}", quoted(&channel));
         let listening = client.batch_execute(&listen).await;
         listening.map_err(|error| StoreError::Unavailable(describe(&error)))?;
-        Ok(Line { client, heard, channel })
+        Ok(HintConnection { client, received, channel })
     }
 }
 
-/// How many maps of shards a notification has.
+/// Number of shard bitmaps in a notification.
 const MAPS: usize = 6;
 
-/// Who speaks, and the maps of shards.
+/// Encodes the sender's id and the shard bitmaps.
 fn encode(own: &str, changes: &Changes) -> String {
     let Changes { inbox, requests, tasks, replies, endings, owners } = changes;
     let mut payload = own.to_owned();
@@ -213,7 +215,7 @@ fn encode(own: &str, changes: &Changes) -> String {
     payload
 }
 
-/// What another process said; nothing if it was this one, or cannot be understood.
+/// Decodes a notification. Returns `None` if this process sent it, or if its format is unknown.
 fn decode(own: &str, payload: &str) -> Option<Changes> {
     if !payload.is_ascii() || payload.len() != 32 + MAPS * 64 || payload.starts_with(own) {
         return None;
@@ -250,7 +252,7 @@ mod tests {
             Changes { inbox: shards(&[0, 7, 8, 255]), owners: shards(&[63, 64]), ..Changes::default() };
         assert_eq!(decode(&you, &encode(&me, &changes)), Some(changes));
         assert_eq!(decode(&you, &encode(&me, &Changes::ALL)), Some(Changes::ALL));
-        assert_eq!(decode(&me, &encode(&me, &changes)), None, "its own words");
+        assert_eq!(decode(&me, &encode(&me, &changes)), None, "its own notification");
         for odd in ["", "hello", &"ö".repeat(208), &format!("{me}{}", "g".repeat(384))] {
             assert_eq!(decode(&you, odd), None);
         }

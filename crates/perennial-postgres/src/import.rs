@@ -1,7 +1,7 @@
-//! Writes rows of another store.
+//! Writes rows that were exported from another store.
 //!
-//! Each table has one statement that inserts the rows that are missing, while it holds the session's row: a session that
-//! has ended inserts nothing. What was not inserted is read and compared.
+//! Each table has one statement that inserts the missing rows while it locks the session's row: a session that has
+//! ended inserts nothing. Rows that were not inserted are read and compared.
 
 use std::collections::BTreeMap;
 
@@ -65,13 +65,13 @@ const INSERT_SETTINGS: &str = under_session!(
     ", inserted AS (INSERT INTO @.settings (name, value) SELECT r.* FROM s, unnest($2, $3) AS r \
      ON CONFLICT DO NOTHING RETURNING 1) SELECT count(*) FROM inserted"
 );
-/// A shard that a lane has owned keeps what it has.
+/// Does not overwrite a shard that a lane of this store has owned.
 const UPDATE_SHARD: &str = under_session!(
     ", updated AS (UPDATE @.shards AS h SET unclean_ends = $3, note = $4, gaps = $5, idle_since_ms = $6 FROM s \
      WHERE h.shard = $2 AND h.unclean_ends = 0 AND h.note IS NULL AND h.gaps = '{}' AND h.idle_since_ms IS NULL \
      RETURNING 1) SELECT count(*) FROM updated"
 );
-/// Numbers only grow.
+/// Never lowers the sequence.
 const RAISE_LAST_MESSAGE: &str = under_session!(
     "SELECT count(setval($2::text::regclass, $3)) FROM s, @.inbox_numbers AS q \
      WHERE CASE WHEN q.is_called THEN q.last_value ELSE 0 END < $3"
@@ -114,7 +114,7 @@ pub(crate) async fn import(
     if written == rows.len() {
         return Ok(Imported { written, differs: None });
     }
-    if inner.ask(SESSION, &[(&id, Type::UUID)], Access::Reads).await?.is_empty() {
+    if inner.query(SESSION, &[(&id, Type::UUID)], Access::Reads).await?.is_empty() {
         return Err(StoreError::SessionGone);
     }
     let stored = stored(inner, table, &rows).await?;
@@ -126,7 +126,7 @@ pub(crate) async fn import(
     Ok(Imported { written, differs })
 }
 
-/// Whether a row can be stored as it is.
+/// Checks that PostgreSQL can store every value of a row unchanged.
 fn check(row: &MovedRow) -> Result<(), String> {
     let texts = |texts: &[Option<&str>]| texts.iter().flatten().try_for_each(|text| storable(text).map(drop));
     match row {
@@ -147,7 +147,7 @@ fn check(row: &MovedRow) -> Result<(), String> {
     }
 }
 
-/// Inserts rows that are missing, and returns how many.
+/// Inserts the rows that are missing and returns how many it inserted.
 async fn insert(inner: &Inner, id: Uuid, table: MovedTable, rows: &[MovedRow]) -> Result<usize, StoreError> {
     let session: Argument<'_> = (&id, Type::UUID);
     let mut columns = Columns::default();
@@ -202,7 +202,7 @@ async fn insert(inner: &Inner, id: Uuid, table: MovedTable, rows: &[MovedRow]) -
 }
 
 async fn count(inner: &Inner, sql: &'static str, arguments: &[Argument<'_>]) -> Result<usize, StoreError> {
-    let rows = inner.ask(sql, arguments, Access::Writes).await?;
+    let rows = inner.query(sql, arguments, Access::Writes).await?;
     let count = crate::row::read_number(inner.one(&rows)?, 0)?;
     Ok(usize::try_from(count).unwrap_or(usize::MAX))
 }
@@ -232,7 +232,7 @@ async fn raise_last_message(inner: &Inner, id: Uuid, rows: &[MovedRow]) -> Resul
     let mut written = 0;
     let sequence = format!("{}.inbox_numbers", inner.target.quoted_schema());
     for row in rows {
-        // A sequence begins with 1.
+        // The smallest value of a sequence is 1.
         let MovedRow::LastMessage(last @ 1..) = row else { continue };
         let last = bound(*last);
         let arguments: [Argument<'_>; 3] = [(&id, Type::UUID), (&sequence, Type::TEXT), (&last, Type::INT8)];
@@ -241,7 +241,7 @@ async fn raise_last_message(inner: &Inner, id: Uuid, rows: &[MovedRow]) -> Resul
     Ok(written)
 }
 
-/// The stored rows with the keys of these.
+/// Reads the stored rows that have the same keys as `rows`.
 async fn stored(
     inner: &Inner,
     table: MovedTable,
@@ -281,7 +281,7 @@ async fn stored(
         }
         MovedTable::Counters => LAST_MESSAGE,
     };
-    let found = inner.ask(sql, &arguments.0, Access::Reads).await?;
+    let found = inner.query(sql, &arguments.0, Access::Reads).await?;
     let mut stored = BTreeMap::new();
     for row in &found {
         let row = read(table, row)?;
@@ -290,7 +290,7 @@ async fn stored(
     Ok(stored)
 }
 
-/// Rows as columns.
+/// Rows, transposed to columns.
 #[derive(Default)]
 struct Columns<'r> {
     instances: NewRows<'r>,
@@ -305,7 +305,7 @@ struct Columns<'r> {
     urgent: Vec<bool>,
     text: Vec<Option<&'r str>>,
     bytes: Vec<&'r [u8]>,
-    /// The order keys of attributes.
+    /// Order keys of attributes.
     owned_bytes: Vec<Vec<u8>>,
 }
 
@@ -351,7 +351,7 @@ impl<'r> Columns<'r> {
     }
 }
 
-/// Keys as columns.
+/// Keys, transposed to columns.
 #[derive(Default)]
 struct Keys {
     key: Vec<Uuid>,

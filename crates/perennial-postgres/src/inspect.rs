@@ -1,4 +1,4 @@
-//! Inspects a server and a schema from outside: nothing is created, migrated or written.
+//! Inspects a server and a schema without opening the store: nothing is created, migrated or written.
 
 use std::sync::Arc;
 
@@ -11,11 +11,11 @@ use crate::connection::Connection;
 use crate::options::{PostgresOptions, Target};
 use crate::schema;
 
-/// How many messages are checked.
-const TRIED_MESSAGES: i64 = 10_000;
-/// How many findings of a kind are listed.
-const NAMED: usize = 20;
-/// Settings that keep acknowledged commits on disk.
+/// Maximum number of messages that are checked.
+const MAX_CHECKED_MESSAGES: i64 = 10_000;
+/// Maximum number of findings that are listed per kind.
+const MAX_LISTED: usize = 20;
+/// Settings that must be on for acknowledged commits to survive a crash.
 const SAFETY: [&str; 3] = ["fsync", "synchronous_commit", "full_page_writes"];
 
 /// The result of inspecting a server and the schema of a store.
@@ -32,37 +32,38 @@ pub struct Inspection {
     pub known_schema: u32,
     /// Settings of the server that are off, so that a crash can lose or damage acknowledged commits.
     pub unsafe_settings: Vec<String>,
-    /// The server's clock when it was read, in milliseconds since 1970.
+    /// The server's clock at the time of the inspection, in milliseconds since 1970.
     pub now_ms: u64,
-    /// Its content, if this build knows its schema.
+    /// The content of the schema; `None` if this build does not support its version.
     pub content: Option<Content>,
 }
 
-/// The content of a schema that is not visible through the store.
+/// Facts about the content of a schema that the store's interface does not show.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Content {
-    /// The nodes that are alive, with the number of shards that each owns.
+    /// The live nodes, each with the number of shards it owns.
     pub nodes: Vec<(NodeInfo, u64)>,
-    /// How many sessions expired and were not ended: their nodes died.
+    /// Number of sessions that expired without being ended, because their nodes died.
     pub expired: u64,
-    /// How many shards a live node owns.
+    /// Number of shards owned by live nodes.
     pub owned_shards: u64,
-    /// How many bytes the tables and indexes have.
+    /// Total size of tables and indexes, in bytes.
     pub bytes: u64,
-    /// The id of the most overdue instance, and since when it is due.
+    /// The id of the most overdue instance, and the time at which it was due.
     pub oldest_overdue: Option<(String, u64)>,
-    /// Messages that cannot be read, up to a limit: number, id of the instance, and whether a newer engine wrote it.
+    /// Messages that cannot be decoded, up to a limit: number, id of the instance, and whether a newer engine wrote the
+    /// message.
     pub unreadable: Vec<(u64, String, bool)>,
-    /// How many instances have an activity to run.
+    /// Number of instances with an activity to run.
     pub owed: u64,
-    /// Activities that wait for a process that can run them: name, tag and number, up to a limit.
+    /// Activities that wait for a process that can run them: name, tag and count, up to a limit.
     pub queued: Vec<(String, Option<String>, u64)>,
-    /// How many messages a runtime would take immediately, up to a limit.
+    /// Number of messages that a runtime would take immediately, up to a limit.
     pub waiting: u64,
 }
 
-/// Inspects the server and the schema of a URL. They may be in use.
+/// Inspects the server and the schema of a URL. The store may be in use.
 ///
 /// ```no_run
 /// # async fn look() -> Result<(), perennial_core::store::StoreError> {
@@ -75,20 +76,20 @@ pub async fn inspect(url: &str) -> Result<Inspection, StoreError> {
     let target = Arc::new(Target::parse(url, PostgresOptions::default().create(false).read_only(true))?);
     let mut connection = Connection::open(&target).await?;
     let client = connection.client();
-    let told = |error: Error| schema::explain(&target, &error);
-    let asked = "SELECT current_setting('server_version'), floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint";
-    let row = client.query_one(asked, &[]).await.map_err(told)?;
+    let explained = |error: Error| schema::explain(&target, &error);
+    let server = "SELECT current_setting('server_version'), floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint";
+    let row = client.query_one(server, &[]).await.map_err(explained)?;
     let (server, now_ms): (String, i64) = (row.get(0), row.get(1));
     let mut unsafe_settings = Vec::new();
     for name in SAFETY {
-        let row = client.query_one("SELECT current_setting($1)", &[&name]).await.map_err(told)?;
+        let row = client.query_one("SELECT current_setting($1)", &[&name]).await.map_err(explained)?;
         if row.get::<_, &str>(0) == "off" {
             unsafe_settings.push(name.to_owned());
         }
     }
     let version = schema::stored_version(client, &target).await?;
     let content = match version {
-        schema::VERSION => Some(content(client, &target).await.map_err(told)?),
+        schema::VERSION => Some(content(client, &target).await.map_err(explained)?),
         _ => None,
     };
     Ok(Inspection {
@@ -114,7 +115,7 @@ async fn content(client: &Client, target: &Target) -> Result<Content, Error> {
             ("maintenance", _) => continue,
             (_, false) => found.expired += 1,
             (_, true) => {
-                // A node has a session of its own and one for each lane.
+                // A node has one session of its own and one per lane; it is listed once.
                 if last.as_ref() != Some(&node) {
                     found.nodes.push((NodeInfo::decode(row.get(2)), 0));
                 }
@@ -137,19 +138,19 @@ async fn content(client: &Client, target: &Target) -> Result<Content, Error> {
     let owed = "SELECT count(*) FROM @.instances WHERE owed AND status < 2";
     found.owed = client.query_one(&named(owed), &[]).await?.get::<_, i64>(0).cast_unsigned();
     let queued = "SELECT name, tag, count(*) FROM @.tasks WHERE state = 0 GROUP BY name, tag ORDER BY name, tag LIMIT $1";
-    let rows = client.query(&named(queued), &[&(NAMED as i64)]).await?;
+    let rows = client.query(&named(queued), &[&(MAX_LISTED as i64)]).await?;
     found.queued =
         rows.iter().map(|row| (row.get(0), row.get(1), row.get::<_, i64>(2).cast_unsigned())).collect();
     let waiting = "SELECT count(*) FROM (SELECT 1 FROM @.inbox AS b JOIN @.instances AS i ON i.key = b.key \
          WHERE i.blocked IS NULL AND NOT (i.status = 0 AND i.wake_at_ms IS NOT NULL AND i.wake_at_ms > @.now_ms()) \
          LIMIT $1) AS w";
-    let row = client.query_one(&named(waiting), &[&TRIED_MESSAGES]).await?;
+    let row = client.query_one(&named(waiting), &[&MAX_CHECKED_MESSAGES]).await?;
     found.waiting = row.get::<_, i64>(0).cast_unsigned();
     let messages = "SELECT b.number, coalesce((SELECT i.id FROM @.instances AS i WHERE i.key = b.key), ''), b.body \
          FROM @.inbox AS b ORDER BY b.shard, b.number LIMIT $1";
-    for row in client.query(&named(messages), &[&TRIED_MESSAGES]).await? {
+    for row in client.query(&named(messages), &[&MAX_CHECKED_MESSAGES]).await? {
         if let Err(error) = Message::decode(row.get(2))
-            && found.unreadable.len() < NAMED
+            && found.unreadable.len() < MAX_LISTED
         {
             let is_newer = matches!(error, BodyError::NewerEngine { .. });
             found.unreadable.push((row.get::<_, i64>(0).cast_unsigned(), row.get(1), is_newer));

@@ -1,27 +1,29 @@
-//! The PostgreSQL store: any number of nodes over one database, in a schema of its own beside the tables of others.
+//! The PostgreSQL store: any number of nodes share one database. All tables are in one schema, separate from other
+//! tables of the database.
 //!
-//! - A batch of commits is one call of a function of the schema, in one round trip and one transaction. It holds its
-//!   session's row, so that whoever takes the session's shards over waits for the batch or beats it.
-//! - Time is the database server's.
-//! - Other processes are told by LISTEN and NOTIFY that something concerns them. Where that does not work, behind a pooler
-//!   for example, everything works by polling.
-//! - [`open`] makes the schema, whoever comes first, and brings an older one to the current version.
+//! - A batch of commits is one call of a function, in one round trip and one transaction. It locks its session's row. A
+//!   node that takes over the session's shards either waits for the batch to commit, or ends the session first and the
+//!   batch is fenced.
+//! - All times come from the database server's clock.
+//! - LISTEN and NOTIFY tell other processes that there is work for them. Where they do not work, for example behind a
+//!   pooler, the store falls back to polling.
+//! - [`open`] creates the schema if it does not exist, and migrates an older one to the current version.
 //!
-//! URLs are those of libpq, `postgres://user:password@host:port/database`, with parameters of our own:
+//! URLs have the format of libpq, `postgres://user:password@host:port/database`, with additional parameters:
 //!
-//! | parameter | what it does |
+//! | parameter | meaning |
 //! |---|---|
-//! | `schema=orders` | another schema than `perennial` |
-//! | `connections=20` | how many connections are used at most, 10 unless told otherwise |
-//! | `hints=off` | no LISTEN and NOTIFY |
-//! | `pooler=on` | nothing is kept in a session: for poolers that share connections between transactions |
+//! | `schema=orders` | the schema to use instead of `perennial` |
+//! | `connections=20` | maximum number of connections; the default is 10 |
+//! | `hints=off` | polls instead of using LISTEN and NOTIFY |
+//! | `pooler=on` | keeps no state in a session; required behind poolers that share connections between transactions |
 //! | `sslmode=verify-full` | `disable`, `prefer`, `require`, `verify-ca` or `verify-full`, as in libpq |
-//! | `sslrootcert=ca.pem` | whom to trust, instead of the system's certificates |
+//! | `sslrootcert=ca.pem` | trusted root certificates, instead of the system's |
 //!
-//! Code map: `store` takes calls. `commit` (with `batch`, `waves`, `new_rows` and `task_changes`), `send`, `sessions`, `passes`,
-//! `tasks`, `requests`, `upkeep`, `list`, `stats` and `check` are what they do. `pool` and `connection` bring statements to the
-//! server, `failure` says what its errors mean, `hints` talks to other processes; `schema` and `migrations/` are the tables and
-//! functions.
+//! Code map: `store` implements the store's interface. The calls are in `commit` (with `batch`, `waves`, `new_rows` and
+//! `task_changes`), `send`, `sessions`, `passes`, `tasks`, `requests`, `upkeep`, `list`, `stats` and `check`. `pool`
+//! and `connection` run statements on the server, `failure` classifies its errors, and `hints` notifies other
+//! processes. `schema` and `migrations/` define the tables and functions.
 
 mod arguments;
 mod batch;

@@ -1,7 +1,8 @@
-//! Pages of instances, by what people look for.
+//! Lists instances that match criteria, in pages.
 //!
-//! Every source gives its rows by key, so that a page can go on after any row, in both directions. Rows come in chunks, so
-//! that no snapshot is held for long; most conditions are looked at by the server, the others here.
+//! Every source returns its rows in the order of keys, so that a page can continue after any row, in both directions.
+//! Rows are read in chunks, so that no snapshot is held for long. The server evaluates most conditions; the others are
+//! evaluated here.
 
 use std::sync::LazyLock;
 
@@ -14,21 +15,22 @@ use crate::new_rows::ORDER_KEY_BYTES;
 use crate::row::{bound, column, instance_columns, read_number, shown, status_code, storable, uuid};
 use crate::store::Inner;
 
-/// How many rows are asked for at once.
+/// Number of rows read at once.
 const CHUNK: usize = 500;
-/// A source of which all rows have to be sorted is used if it has no more than this. Others are not counted further.
+/// A source whose rows have to be sorted is used only if it has at most this many. Counting stops beyond this number.
 const FEW: u64 = 10_000;
-/// A source with no more rows than this is taken without looking for a smaller one.
+/// A source with at most this many rows is used without counting the others.
 const VERY_FEW: u64 = 100;
 
-/// Conditions that the server looks at, in every source; `$1` is the key after which to go on, `$2` how many rows.
+/// Conditions that the server evaluates for every source. `$1` is the key after which the page continues, `$2` the
+/// number of rows.
 const CONDITIONS: &str = "($3::smallint[] IS NULL OR i.status = ANY ($3)) AND ($4::text IS NULL OR i.name = $4) \
      AND ($5::text IS NULL OR i.version = $5) AND ($6::text IS NULL OR starts_with(i.id, $6)) \
      AND ($7::boolean IS NULL OR (i.blocked IS NOT NULL) = $7) AND ($8::text IS NULL OR i.parent_key = $8) \
      AND ($9::bigint IS NULL OR i.created_ms >= $9) AND ($10::bigint IS NULL OR i.created_ms < $10) \
      AND ($11::bigint IS NULL OR i.ended_ms < $11)";
 
-/// Where rows come from.
+/// A set of rows that contains every match, such as a range of an index.
 #[derive(Clone, Debug, PartialEq)]
 enum Source {
     All,
@@ -38,16 +40,17 @@ enum Source {
     Parent(String),
     /// An attribute's name and the order key of its value.
     Attribute(String, Vec<u8>),
-    /// An attribute's name and the order keys that its value may have.
+    /// An attribute's name and the range of its order keys.
     AttributeRange(String, KeyRange),
-    /// Ids from the first on, up to before the second.
+    /// Ids from the first (inclusive) to the second (exclusive).
     Ids(String, Option<String>),
-    /// What ended before a time.
+    /// Instances that ended before this time.
     EndedBefore(u64),
 }
 
-/// What each kind of source is searched by, for what; its parameters count from `$12` in a page, from `$2` in a count. The
-/// last tells whether rows come in another order and have to be sorted, all of them.
+/// The tables and the condition of each kind of source. Its own parameters are numbered from `$12` in a page and from
+/// `$2` in a count. The last value is true if the index does not return rows in the order of keys, so that all of them
+/// have to be sorted.
 const PLACES: [(&str, &str, bool); 10] = [
     ("@.instances AS i", "true", false),
     ("@.instances AS i", "i.blocked IS NOT NULL", true),
@@ -73,13 +76,14 @@ const PLACES: [(&str, &str, bool); 10] = [
     ),
 ];
 
-/// The statements of each kind of source: oldest first, newest first, how many match, and how many rows it has.
+/// The statements of each kind of source: oldest first, newest first, number of matches, and number of rows.
 static STATEMENTS: LazyLock<Vec<[String; 4]>> = LazyLock::new(|| {
     let statements = |(tables, condition, is_sorted): &(&str, &str, bool)| {
         let key = if tables.starts_with("@.attributes") && !is_sorted { "a.key" } else { "i.key" };
         let own = condition.replace("$12", "$2").replace("$13", "$3").replace("$14", "$4");
         let own_tables = *tables;
-        // What has to be sorted is found first: the server might think that rows are found sooner in the order of keys.
+        // The subquery makes the server search the source before it sorts. Otherwise it may estimate that scanning all
+        // rows in the order of keys finds a match sooner.
         let (tables, condition) = match is_sorted {
             true => (format!("(SELECT i.* FROM {tables} WHERE {condition} OFFSET 0) AS i"), "true"),
             false => ((*tables).to_owned(), *condition),
@@ -122,7 +126,7 @@ impl Source {
         PLACES[self.kind()].2
     }
 
-    /// What its own parameters are.
+    /// The source's own parameters.
     fn values(&self) -> Vec<(Box<dyn ToSql + Sync + Send>, Type)> {
         match self {
             Source::All | Source::Blocked => vec![],
@@ -145,17 +149,17 @@ impl Source {
         }
     }
 
-    /// How many rows it has; one more than `at_most` stands for any larger number.
+    /// Number of rows of the source. `at_most + 1` stands for any larger number.
     async fn size(&self, inner: &Inner, at_most: u64) -> Result<u64, StoreError> {
         let (limit, own) = (bound(at_most.saturating_add(1)), self.values());
         let mut arguments: Vec<Argument<'_>> = vec![(&limit, Type::INT8)];
         arguments.extend(own.iter().map(|(value, type_)| (&**value as &(dyn ToSql + Sync), type_.clone())));
-        let rows = inner.look(&STATEMENTS[self.kind()][3], &arguments).await?;
+        let rows = inner.query_planned(&STATEMENTS[self.kind()][3], &arguments).await?;
         read_number(inner.one(&rows)?, 0)
     }
 }
 
-/// What of an order key is indexed.
+/// The part of an order key that is indexed.
 fn indexed(key: &[u8]) -> Vec<u8> {
     key[..key.len().min(ORDER_KEY_BYTES)].to_vec()
 }
@@ -181,7 +185,7 @@ pub(crate) async fn list(
     Ok(Page { rows, next })
 }
 
-/// How many rows match, exact up to a bound.
+/// Counts the rows that match, exactly up to a bound.
 pub(crate) async fn count(inner: &Inner, filter: &Criteria, at_most: u64) -> Result<Count, StoreError> {
     if names_nothing(filter) {
         return Ok(Count::default());
@@ -191,7 +195,7 @@ pub(crate) async fn count(inner: &Inner, filter: &Criteria, at_most: u64) -> Res
     for source in sources(inner, filter).await? {
         if is_servers {
             let left = at_most.saturating_sub(counted).saturating_add(1);
-            let rows = ask(inner, &source, filter, 2, Uuid::nil(), bound(left)).await?;
+            let rows = query_source(inner, &source, filter, 2, Uuid::nil(), bound(left)).await?;
             counted += read_number(inner.one(&rows)?, 0)?;
         } else {
             let wanted =
@@ -205,15 +209,16 @@ pub(crate) async fn count(inner: &Inner, filter: &Criteria, at_most: u64) -> Res
     Ok(Count::bounded(counted, at_most))
 }
 
-/// Whether it names something that cannot be stored.
+/// Returns whether the criteria contain text that no row can contain.
 fn names_nothing(filter: &Criteria) -> bool {
     let texts = [&filter.name, &filter.version, &filter.id_prefix];
     texts.into_iter().flatten().any(|text| storable(text).is_err())
         || filter.attribute_ranges().keys().any(|name| storable(name).is_err())
 }
 
-/// The rows of all sources, each once. One source is read after the other, and statuses only go on to later ones in their
-/// order, as sources do: a row that was met again meanwhile counts as it was met last.
+/// Merges the rows of all sources and removes duplicates. Sources are read one after the other in the order of
+/// statuses, and an instance only moves to a later status. If an instance was read twice, the row that was read last is
+/// the current one.
 fn in_order(mut rows: Vec<InstanceRow>, newest_first: bool) -> Vec<InstanceRow> {
     rows.reverse();
     rows.sort_by_key(|row| row.key);
@@ -224,7 +229,7 @@ fn in_order(mut rows: Vec<InstanceRow>, newest_first: bool) -> Vec<InstanceRow> 
     rows
 }
 
-/// The first rows of a source that match.
+/// Reads the first rows of a source that match.
 async fn gather(
     inner: &Inner,
     source: &Source,
@@ -238,7 +243,8 @@ async fn gather(
     loop {
         let chunk = CHUNK.min(wanted - gathered.len());
         let rows =
-            ask(inner, source, filter, usize::from(filter.newest_first), after, bound(chunk as u64)).await?;
+            query_source(inner, source, filter, usize::from(filter.newest_first), after, bound(chunk as u64))
+                .await?;
         for row in &rows {
             after = column(row, 0)?;
             let row = shown(row, 0)?;
@@ -252,8 +258,8 @@ async fn gather(
     }
 }
 
-/// Runs one of a source's statements with all its parameters.
-async fn ask(
+/// Runs one of a source's statements with all parameters.
+async fn query_source(
     inner: &Inner,
     source: &Source,
     filter: &Criteria,
@@ -280,10 +286,10 @@ async fn ask(
         (&ended, Type::INT8),
     ];
     arguments.extend(own.iter().map(|(value, type_)| (&**value as &(dyn ToSql + Sync), type_.clone())));
-    inner.look(&STATEMENTS[source.kind()][statement], &arguments).await
+    inner.query_planned(&STATEMENTS[source.kind()][statement], &arguments).await
 }
 
-/// The sources that together have every row that matches: those with the fewest others.
+/// Chooses the sources that together contain every match and have the fewest other rows.
 async fn sources(inner: &Inner, filter: &Criteria) -> Result<Vec<Source>, StoreError> {
     let mut candidates = candidates(filter);
     if let [only] = &mut candidates[..]
@@ -310,7 +316,7 @@ async fn sources(inner: &Inner, filter: &Criteria) -> Result<Vec<Source>, StoreE
     Ok(best.1)
 }
 
-/// All ways to get at the rows that match, those first that promise to be short.
+/// All combinations of sources that contain every match, the most selective first.
 fn candidates(filter: &Criteria) -> Vec<Vec<Source>> {
     let mut candidates = Vec::new();
     if let Some(parent) = &filter.parent {
@@ -329,7 +335,7 @@ fn candidates(filter: &Criteria) -> Vec<Vec<Source>> {
     if let Some(prefix) = filter.id_prefix.as_ref().filter(|prefix| !prefix.is_empty()) {
         candidates.push(vec![Source::Ids(prefix.clone(), after_prefix(prefix))]);
     }
-    // Most instances are completed: an index in the order of keys would not help.
+    // Most instances are completed, so an index in the order of keys would not help.
     if !filter.statuses.is_empty() && !filter.statuses.contains(&Status::Completed) {
         let asked = Status::ALL.into_iter().filter(|status| filter.statuses.contains(status));
         candidates.push(asked.map(Source::Status).collect());
@@ -343,7 +349,7 @@ fn candidates(filter: &Criteria) -> Vec<Vec<Source>> {
     candidates
 }
 
-/// The first text after all that begin with the prefix; none if there is no such text.
+/// The smallest text that is greater than every text with the prefix; `None` if there is none.
 fn after_prefix(prefix: &str) -> Option<String> {
     let mut rest = prefix.to_owned();
     while let Some(last) = rest.pop() {

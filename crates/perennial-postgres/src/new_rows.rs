@@ -1,4 +1,4 @@
-//! Rows of `instances` as columns, and what of their attributes is indexed.
+//! Rows of `instances` as columns, and the indexed part of their attributes.
 
 use std::borrow::Cow;
 
@@ -9,10 +9,10 @@ use uuid::Uuid;
 use crate::arguments::{Arguments, Text};
 use crate::row::{attributes_json, bound, exact, json, shard, status_code, storable, uuid};
 
-/// More of an attribute's order key than this is not indexed: what an index can hold is limited.
+/// Maximum length of the indexed part of an attribute's order key. PostgreSQL limits the size of an index entry.
 pub(crate) const ORDER_KEY_BYTES: usize = 256;
 
-/// Rows of `instances`, as columns.
+/// Rows of `instances`, transposed to columns.
 #[derive(Default)]
 pub(crate) struct NewRows<'c> {
     pub(crate) member: Vec<i32>,
@@ -38,7 +38,7 @@ pub(crate) struct NewRows<'c> {
 }
 
 impl<'c> NewRows<'c> {
-    /// A row that was [checked](check_row).
+    /// Adds a row. The caller has [checked](check_row) it.
     pub(crate) fn add(&mut self, row: &'c InstanceRow) {
         self.key.push(uuid(row.key));
         self.id.push(Cow::Borrowed(&row.id));
@@ -60,7 +60,7 @@ impl<'c> NewRows<'c> {
         self.checksum.push(row.checksum.cast_signed());
     }
 
-    /// The columns after key, id and shard, in the order of the functions.
+    /// Appends the columns after key, id and shard, in the order of the functions' parameters.
     pub(crate) fn add_arguments<'a>(&'a self, arguments: &mut Arguments<'a>) {
         arguments.texts(&self.name).texts(&self.version).shorts(&self.status).longs(&self.execution);
         arguments.bools(&self.owed).longs(&self.wake).texts(&self.blocked).texts(&self.attributes);
@@ -123,14 +123,14 @@ impl<'c> NewRows<'c> {
     }
 }
 
-/// What of a value is indexed.
+/// The part of a value's order key that is indexed.
 pub(crate) fn indexed_key(value: &Payload) -> Vec<u8> {
     let mut key = order_key(value);
     key.truncate(ORDER_KEY_BYTES);
     key
 }
 
-/// Whether a row can be stored as it is.
+/// Checks that PostgreSQL can store every value of a row unchanged.
 pub(crate) fn check_row(row: &InstanceRow) -> Result<(), String> {
     storable(&row.id)?;
     storable(&row.name)?;

@@ -1,4 +1,4 @@
-//! What a URL says, and what a program sets besides.
+//! Options of a store, from its URL and from the program.
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,19 +13,19 @@ use crate::tls::Verify;
 /// The schema that is used unless another one is named.
 pub const DEFAULT_SCHEMA: &str = "perennial";
 
-/// PostgreSQL cuts longer names short. The channel of hints has the schema's name in it.
-const LONGEST_SCHEMA: usize = 48;
-/// How many connections a store uses at most unless told otherwise, the one for hints aside.
+/// PostgreSQL truncates names at 63 bytes. The name of the notification channel contains the schema's name.
+const MAX_SCHEMA_BYTES: usize = 48;
+/// Default maximum number of connections, not counting the one for hints.
 const CONNECTIONS: usize = 10;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// After this long without an acknowledgement a connection counts as lost.
+/// Time without a TCP acknowledgement after which a connection counts as lost.
 const TCP_TIMEOUT: Duration = Duration::from_secs(30);
 const KEEPALIVE: Duration = Duration::from_secs(15);
 
-/// A clock in milliseconds since 1970, in the place of the server's.
+/// Replaces the server's clock in tests. Returns milliseconds since 1970.
 pub(crate) type Clock = Arc<dyn Fn() -> u64 + Send + Sync>;
 
-/// How a store is opened. Parameters of the URL of the same name count more.
+/// Options for opening a store. Parameters of the URL override options of the same name.
 #[derive(Clone)]
 pub struct PostgresOptions {
     pub(crate) schema: String,
@@ -70,60 +70,61 @@ impl fmt::Debug for PostgresOptions {
 }
 
 impl PostgresOptions {
-    /// The schema that holds all tables. `schema=` in the URL.
+    /// Sets the schema that holds all tables. In the URL: `schema=`.
     #[must_use]
     pub fn schema(mut self, schema: impl Into<String>) -> PostgresOptions {
         self.schema = schema.into();
         self
     }
 
-    /// Whether the schema is created, or brought to the current version, if need be. It is unless told otherwise.
+    /// Sets whether the schema is created if it does not exist, and migrated if it is older. The default is `true`.
     #[must_use]
     pub fn create(mut self, create: bool) -> PostgresOptions {
         self.create = create;
         self
     }
 
-    /// How many connections are used at most, at least 1; 10 unless told otherwise. Hints have one more. `connections=` in
-    /// the URL.
+    /// Sets the maximum number of connections, at least 1. The default is 10. Hints use one more. In the URL:
+    /// `connections=`.
     #[must_use]
     pub fn connections(mut self, connections: usize) -> PostgresOptions {
         self.connections = connections.max(1);
         self
     }
 
-    /// Whether other processes are told at once when something concerns them, by LISTEN and NOTIFY on a connection of its own.
-    /// Without hints everything works by polling. `hints=off` in the URL.
+    /// Sets whether processes notify each other about new work, with LISTEN and NOTIFY on a connection of its own.
+    /// Without hints, processes poll. In the URL: `hints=off`.
     #[must_use]
     pub fn hints(mut self, hints: bool) -> PostgresOptions {
         self.hints = hints;
         self
     }
 
-    /// The server is behind a pooler that gives connections away after each transaction. Nothing is kept in a session then:
-    /// no prepared statements, no settings, no hints; `relaxed` and `read_only` have no effect. `pooler=on` in the URL.
+    /// Sets whether the server is behind a pooler that assigns connections per transaction. The store then keeps no
+    /// state in a session: no prepared statements, no settings and no hints. `relaxed` and `read_only` have no effect.
+    /// In the URL: `pooler=on`.
     #[must_use]
     pub fn pooler(mut self, pooler: bool) -> PostgresOptions {
         self.pooler = pooler;
         self
     }
 
-    /// Does not wait until the server has synced a commit: what was acknowledged in the last moment before the server or its
-    /// machine crashes is lost. For tests, and for data that can be made again.
+    /// Acknowledges commits before the server has synced them. If the server or its machine crashes, the last
+    /// acknowledged commits can be lost. Use it for tests, and for data that can be reproduced.
     #[must_use]
     pub fn relaxed(mut self, relaxed: bool) -> PostgresOptions {
         self.relaxed = relaxed;
         self
     }
 
-    /// Refuses whatever would change something.
+    /// Refuses all calls that modify the store.
     #[must_use]
     pub fn read_only(mut self, read_only: bool) -> PostgresOptions {
         self.read_only = read_only;
         self
     }
 
-    /// Goes by another clock than the server's, in milliseconds since 1970. For tests.
+    /// Replaces the server's clock. Returns milliseconds since 1970. For tests.
     #[doc(hidden)]
     #[must_use]
     pub fn clock(mut self, clock: impl Fn() -> u64 + Send + Sync + 'static) -> PostgresOptions {
@@ -132,21 +133,21 @@ impl PostgresOptions {
     }
 }
 
-/// Where a store is, and how to get there.
+/// The location of a store and how to connect to it.
 #[derive(Clone)]
 pub(crate) struct Target {
     pub(crate) config: Config,
     pub(crate) verify: Verify,
-    /// A file with the certificates that are trusted, instead of the system's.
+    /// A file with the trusted root certificates. `None` means the system's.
     pub(crate) root_certificate: Option<String>,
     pub(crate) options: PostgresOptions,
-    /// The URL without its password and parameters, for messages.
+    /// The URL without its password and parameters, for error messages.
     pub(crate) shown: String,
 }
 
 impl Target {
     pub(crate) fn parse(url: &str, options: PostgresOptions) -> Result<Target, StoreError> {
-        // Messages name the schema themselves.
+        // The parameters are left out, since messages name the schema separately.
         let shown = shown_url(url).split('?').next().unwrap_or_default().to_owned();
         let cannot = |problem: String| StoreError::CannotOpen(format!("{shown}: {problem}"));
         let mut options = options;
@@ -184,13 +185,13 @@ impl Target {
         Ok(Target { config, verify, root_certificate, options, shown })
     }
 
-    /// The schema as SQL names it.
+    /// The schema's name, quoted for SQL.
     pub(crate) fn quoted_schema(&self) -> String {
         quoted(&self.options.schema)
     }
 }
 
-/// An error of the client library with its cause, which is what tells.
+/// Formats an error of the client library with its cause, which has the useful details.
 pub(crate) fn describe(error: &tokio_postgres::Error) -> String {
     match std::error::Error::source(error) {
         Some(source) if error.as_db_error().is_none() => format!("{error}: {source}"),
@@ -199,7 +200,7 @@ pub(crate) fn describe(error: &tokio_postgres::Error) -> String {
     }
 }
 
-/// A name as SQL takes any name.
+/// Quotes any name for SQL.
 pub(crate) fn quoted(name: &str) -> String {
     format!("\"{}\"", name.replace('"', "\"\""))
 }
@@ -215,7 +216,7 @@ fn set_defaults(config: &mut Config) {
         config.tcp_user_timeout(TCP_TIMEOUT);
     }
     config.keepalives_idle(KEEPALIVE);
-    // Of several servers the primary is meant.
+    // Of several servers, use the primary.
     if config.get_hosts().len() > 1 && config.get_target_session_attrs() == TargetSessionAttrs::Any {
         config.target_session_attrs(TargetSessionAttrs::ReadWrite);
     }
@@ -244,16 +245,16 @@ fn switch(name: &str, value: &str) -> Result<bool, String> {
     }
 }
 
-/// Any name goes that PostgreSQL keeps as it is and that nobody can mistake.
+/// Accepts any name that PostgreSQL stores unchanged and that does not belong to other programs.
 fn check_schema(schema: &str) -> Result<(), String> {
     let problem = if schema.is_empty() {
         "it is empty".to_owned()
-    } else if schema.len() > LONGEST_SCHEMA {
-        format!("it has {} bytes, {LONGEST_SCHEMA} are allowed", schema.len())
+    } else if schema.len() > MAX_SCHEMA_BYTES {
+        format!("it has {} bytes, {MAX_SCHEMA_BYTES} are allowed", schema.len())
     } else if schema.chars().any(char::is_control) {
-        "it has a control character".to_owned()
+        "it contains a control character".to_owned()
     } else if schema.starts_with("pg_") || matches!(schema, "information_schema" | "public") {
-        "it belongs to PostgreSQL or to the tables of others".to_owned()
+        "it belongs to PostgreSQL or to other programs".to_owned()
     } else {
         return Ok(());
     };

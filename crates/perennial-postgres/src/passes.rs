@@ -1,4 +1,4 @@
-//! What an owner looks at in its passes, and whole instances.
+//! Reads that an owner makes in its passes, and reads of whole instances.
 
 use perennial_core::store::{
     DueInstance, InboxPage, InboxQuery, InboxRow, InstanceRow, LoadedInstance, PageLimit, SessionId,
@@ -10,7 +10,7 @@ use tokio_postgres::types::Type;
 use uuid::Uuid;
 
 use crate::connection::Argument;
-use crate::failure::{Access, trouble};
+use crate::failure::{Access, classify};
 use crate::row::{
     bound, column, instance_columns, read_bytes, read_instance, read_key, read_number, read_shard, shown,
     storable, uuid,
@@ -27,7 +27,7 @@ const OWED: &str = "SELECT key, shard FROM @.read_owed($1, $2, $3, $4) ORDER BY 
 const BLOCKED: &str = "SELECT key, shard FROM @.read_blocked($1, $2, $3, $4) ORDER BY key";
 pub(crate) const BY_ID: &str = concat!("SELECT ", instance_columns!(), " FROM @.instances WHERE id = $1");
 pub(crate) const BY_KEY: &str = concat!("SELECT ", instance_columns!(), " FROM @.instances WHERE key = $1");
-/// Of an instance that was deleted there are no turns, whatever is left to be swept. A page has at least one.
+/// Turns of a deleted instance that have not been swept are not returned. A page has at least one turn.
 const TURNS: &str = "SELECT t.number, t.checksum, t.body FROM ( \
          SELECT l.number, l.checksum, l.body, row_number() OVER place AS place, \
              sum(octet_length(l.body)) OVER place AS bytes \
@@ -37,7 +37,7 @@ const TURNS: &str = "SELECT t.number, t.checksum, t.body FROM ( \
      ) AS t WHERE t.place = 1 OR t.bytes <= $5 ORDER BY t.number";
 const ALL_TURNS: &str = "SELECT number, checksum, body FROM @.turns WHERE key = $1 \
      AND execution = (SELECT i.execution FROM @.instances AS i WHERE i.key = $1) AND number > $2 ORDER BY number";
-/// As `read_inbox` gives messages.
+/// Returns messages as `read_inbox` does.
 const MESSAGES: &str = "WITH sized AS ( \
          SELECT b.number, b.key, b.shard, b.arrived_ms, b.urgent, b.body, row_number() OVER place AS place, \
              sum(octet_length(b.body)) OVER place AS bytes \
@@ -47,9 +47,9 @@ const MESSAGES: &str = "WITH sized AS ( \
      SELECT f.number, f.key, f.shard, f.arrived_ms, f.urgent, CASE WHEN f.fits THEN f.body END FROM fitting AS f \
      WHERE f.fits OR f.place = (SELECT min(n.place) FROM fitting AS n WHERE NOT n.fits) ORDER BY f.number";
 
-/// How many rows a page holds, as the server takes it.
+/// The number of rows of a page, as the server takes it.
 fn rows_of(limit: PageLimit) -> i64 {
-    // One more is asked for.
+    // Statements read one row more than this.
     bound(limit.rows.max(1) as u64).min(i64::MAX - 1)
 }
 
@@ -69,7 +69,7 @@ pub(crate) async fn inbox(
         (&rows, Type::INT8),
         (&bytes, Type::INT8),
     ];
-    page(&inner.ask(INBOX, &arguments, Access::Reads).await?)
+    page(&inner.query(INBOX, &arguments, Access::Reads).await?)
 }
 
 fn page(rows: &[Row]) -> Result<InboxPage, StoreError> {
@@ -112,7 +112,7 @@ pub(crate) async fn due(
         (&after_key, Type::UUID),
         (&limit, Type::INT8),
     ];
-    let rows = inner.ask(DUE, &arguments, Access::Reads).await?;
+    let rows = inner.query(DUE, &arguments, Access::Reads).await?;
     let due = |row: &Row| {
         Ok(DueInstance {
             key: read_key(row, 0)?,
@@ -155,17 +155,17 @@ async fn keys(
     let limit = rows_of(PageLimit::rows(limit));
     let arguments: [Argument<'_>; 4] =
         [(&id, Type::UUID), (&shards, Type::INT2_ARRAY), (&after, Type::UUID), (&limit, Type::INT8)];
-    let rows = inner.ask(sql, &arguments, Access::Reads).await?;
+    let rows = inner.query(sql, &arguments, Access::Reads).await?;
     rows.iter().map(|row| Ok((read_key(row, 0)?, read_shard(row, 1)?))).collect()
 }
 
 pub(crate) async fn find(inner: &Inner, id: &str) -> Result<Option<InstanceRow>, StoreError> {
-    // No instance has an id that cannot be stored.
+    // No instance can have an id that cannot be stored.
     if storable(id).is_err() {
         return Ok(None);
     }
-    let rows = inner.ask(BY_ID, &[(&id, Type::TEXT)], Access::Reads).await?;
-    // One that is damaged is shown as such, so that it can be looked at and ended.
+    let rows = inner.query(BY_ID, &[(&id, Type::TEXT)], Access::Reads).await?;
+    // A damaged instance is returned as blocked, so that it can be inspected and terminated.
     rows.first().map(|row| shown(row, 0)).transpose()
 }
 
@@ -189,7 +189,7 @@ pub(crate) async fn load(
     let mut connection = inner.pool.get().await?;
     let read = connection.snapshot(queries).await;
     let [instance, turns, messages, tasks] =
-        read.map_err(|error| trouble(&error, Access::Reads).into_error())?;
+        read.map_err(|error| classify(&error, Access::Reads).into_error())?;
     let Some(row) = instance.first().map(|row| read_instance(row, 0)).transpose()? else { return Ok(None) };
     let turns = turns.iter().map(|turn| read_turn(turn, row.execution)).collect::<Result<_, _>>()?;
     let tasks = tasks.iter().map(tasks::read).collect::<Result<_, _>>()?;
@@ -212,7 +212,7 @@ pub(crate) async fn turns(
         (&rows, Type::INT8),
         (&bytes, Type::INT8),
     ];
-    let rows = inner.ask(TURNS, &arguments, Access::Reads).await?;
+    let rows = inner.query(TURNS, &arguments, Access::Reads).await?;
     rows.iter().map(|row| read_turn(row, execution)).collect()
 }
 

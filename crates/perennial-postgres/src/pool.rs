@@ -1,4 +1,4 @@
-//! The connections of a store: made when they are needed, used by one call at a time, up to a number.
+//! The connections of a store. They are opened on demand up to a limit, and each is used by one call at a time.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -11,7 +11,7 @@ use crate::options::Target;
 pub(crate) struct Pool {
     target: Arc<Target>,
     slots: Semaphore,
-    /// The one that was used last is used next, since the server has its plans at hand.
+    /// Used as a stack: the connection used last is reused first, because the server has its plans cached.
     idle: Mutex<Vec<Connection>>,
 }
 
@@ -21,17 +21,17 @@ impl Pool {
         Pool { target, slots, idle: Mutex::default() }
     }
 
-    /// A connection for one call. Waits until one is free.
-    pub(crate) async fn get(&self) -> Result<Lent<'_>, StoreError> {
+    /// Returns a connection for one call. Waits until one is free.
+    pub(crate) async fn get(&self) -> Result<PooledConnection<'_>, StoreError> {
         let slot = self.slots.acquire().await.map_err(|_| StoreError::Closed)?;
         let connection = match self.take() {
             Some(connection) => connection,
             None => Connection::open(&self.target).await?,
         };
-        Ok(Lent { pool: self, connection: Some(connection), _slot: slot })
+        Ok(PooledConnection { pool: self, connection: Some(connection), _slot: slot })
     }
 
-    /// Lends no more, and closes what is not in use.
+    /// Refuses further calls and closes the idle connections.
     pub(crate) fn close(&self) {
         self.slots.close();
         self.lock().clear();
@@ -39,7 +39,7 @@ impl Pool {
 
     fn take(&self) -> Option<Connection> {
         let mut idle = self.lock();
-        // Those that the server has closed meanwhile are no use.
+        // The server may have closed idle connections.
         idle.retain(Connection::is_usable);
         idle.pop()
     }
@@ -49,14 +49,14 @@ impl Pool {
     }
 }
 
-/// A connection that goes back when it is dropped, if it can be used again.
-pub(crate) struct Lent<'p> {
+/// A connection that returns to the pool when it is dropped, if it is still usable.
+pub(crate) struct PooledConnection<'p> {
     pool: &'p Pool,
     connection: Option<Connection>,
     _slot: SemaphorePermit<'p>,
 }
 
-impl std::ops::Deref for Lent<'_> {
+impl std::ops::Deref for PooledConnection<'_> {
     type Target = Connection;
 
     fn deref(&self) -> &Connection {
@@ -64,13 +64,13 @@ impl std::ops::Deref for Lent<'_> {
     }
 }
 
-impl std::ops::DerefMut for Lent<'_> {
+impl std::ops::DerefMut for PooledConnection<'_> {
     fn deref_mut(&mut self) -> &mut Connection {
         self.connection.as_mut().expect("it is given back only when this is dropped")
     }
 }
 
-impl Drop for Lent<'_> {
+impl Drop for PooledConnection<'_> {
     fn drop(&mut self) {
         if let Some(connection) = self.connection.take().filter(Connection::is_usable)
             && !self.pool.slots.is_closed()

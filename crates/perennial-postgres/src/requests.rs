@@ -40,11 +40,11 @@ pub(crate) async fn put(inner: &Inner, request: NewRequest) -> Result<RequestOut
         (&&request.body[..], Type::BYTEA),
         (&at, Type::INT8),
     ];
-    let rows = inner.ask(PUT, &arguments, Access::Writes).await?;
+    let rows = inner.query(PUT, &arguments, Access::Writes).await?;
     let Some(row) = rows.first() else { return Ok(RequestOutcome::NoInstance) };
     let mut changes = Changes::default();
     changes.requests.insert(read_shard(row, 1)?);
-    inner.hints.tell(&changes);
+    inner.hints.notify(&changes);
     read_number(row, 0).map(RequestOutcome::Written)
 }
 
@@ -65,7 +65,7 @@ pub(crate) async fn read(
         (&bytes, Type::INT8),
         (&at, Type::INT8),
     ];
-    let rows = inner.ask(READ, &arguments, Access::Reads).await?;
+    let rows = inner.query(READ, &arguments, Access::Reads).await?;
     let mut page = RequestPage::default();
     for row in &rows {
         if column::<Option<&[u8]>>(row, 5)?.is_none() {
@@ -77,7 +77,7 @@ pub(crate) async fn read(
     Ok(page)
 }
 
-/// A row with the columns number, key, shard, deadline, after and body.
+/// Decodes a row with the columns number, key, shard, deadline, after and body.
 pub(crate) fn request(row: &Row) -> Result<RequestRow, StoreError> {
     Ok(RequestRow {
         number: read_number(row, 0)?,
@@ -94,13 +94,13 @@ pub(crate) async fn read_reply(
     number: RequestNumber,
 ) -> Result<Option<Arc<[u8]>>, StoreError> {
     let number = bound(number);
-    let rows = inner.ask(READ_REPLY, &[(&number, Type::INT8)], Access::Reads).await?;
+    let rows = inner.query(READ_REPLY, &[(&number, Type::INT8)], Access::Reads).await?;
     rows.first().map(|row| read_bytes(row, 0)).transpose()
 }
 
 pub(crate) async fn withdraw(inner: &Inner, number: RequestNumber) -> Result<bool, StoreError> {
     let number = bound(number);
-    let rows = inner.ask(WITHDRAW, &[(&number, Type::INT8)], Access::Writes).await?;
+    let rows = inner.query(WITHDRAW, &[(&number, Type::INT8)], Access::Writes).await?;
     Ok(!rows.is_empty())
 }
 
@@ -108,7 +108,7 @@ pub(crate) async fn read_setting(inner: &Inner, name: &str) -> Result<Option<Arc
     if storable(name).is_err() {
         return Ok(None);
     }
-    let rows = inner.ask(READ_SETTING, &[(&name, Type::TEXT)], Access::Reads).await?;
+    let rows = inner.query(READ_SETTING, &[(&name, Type::TEXT)], Access::Reads).await?;
     rows.first().map(|row| read_bytes(row, 0)).transpose()
 }
 
@@ -121,6 +121,6 @@ pub(crate) async fn write_setting(
     storable(name).map_err(StoreError::BatchRefused)?;
     let arguments: [Argument<'_>; 3] =
         [(&name, Type::TEXT), (&read.as_deref(), Type::BYTEA), (&value.as_deref(), Type::BYTEA)];
-    let rows = inner.ask(WRITE_SETTING, &arguments, Access::Writes).await?;
+    let rows = inner.query(WRITE_SETTING, &arguments, Access::Writes).await?;
     column(inner.one(&rows)?, 0)
 }

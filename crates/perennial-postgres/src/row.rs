@@ -1,4 +1,4 @@
-//! The row of an instance, in and out of columns.
+//! Encodes and decodes the row of an instance.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use tokio_postgres::Row;
 use tokio_postgres::types::FromSql;
 use uuid::Uuid;
 
-/// The columns that [`read_instance`] expects, in its order. A newer version may add others.
+/// The columns that [`read_instance`] expects, in its order. A newer schema may have more.
 macro_rules! instance_columns {
     () => {
         "key, id, shard, name, version, status, execution, owed, wake_at_ms, blocked, attributes, published, parent, \
@@ -21,7 +21,7 @@ macro_rules! instance_columns {
 
 pub(crate) use instance_columns;
 
-/// The number that stands for a status. Partial indexes name these numbers.
+/// The number that represents a status. Partial indexes refer to these numbers.
 pub(crate) fn status_code(status: Status) -> i16 {
     match status {
         Status::Pending => 0,
@@ -37,12 +37,13 @@ fn status_of_code(code: i16) -> Option<Status> {
     Status::ALL.into_iter().find(|status| status_code(*status) == code)
 }
 
-/// A number for bounds and for times to come. What is beyond the range of a column is larger than anything in it.
+/// Converts a number that is only compared, such as a bound or a future time. Values beyond the range of the column
+/// saturate, and so remain larger than every stored value.
 pub(crate) fn bound(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
 
-/// A number that has to come back as it is; none if it cannot.
+/// Converts a number that must be read back unchanged. Returns an error if it does not fit.
 pub(crate) fn exact(number: u64) -> Result<i64, String> {
     i64::try_from(number).map_err(|_| format!("{number} is too large to be stored"))
 }
@@ -59,22 +60,22 @@ pub(crate) fn shard(shard: ShardId) -> i16 {
     i16::from(shard.0)
 }
 
-/// Text that PostgreSQL can keep: it has no place for the character NUL.
+/// Checks that PostgreSQL can store a text: it does not support NUL characters.
 pub(crate) fn storable(text: &str) -> Result<&str, String> {
     if text.contains('\0') { Err(format!("{text:?} has a NUL character")) } else { Ok(text) }
 }
 
-/// A value as JSON text.
+/// Serializes a value as JSON text.
 pub(crate) fn json<T: Serialize>(value: &T) -> Result<String, String> {
     serde_json::to_string(value).map_err(|error| error.to_string())
 }
 
-/// Attributes as JSON text; most instances have none.
+/// Serializes attributes as JSON text; `None` if there are none, as in most instances.
 pub(crate) fn attributes_json(attributes: &Attributes) -> Result<Option<String>, String> {
     if attributes.is_empty() { Ok(None) } else { json(attributes).map(Some) }
 }
 
-/// A column of a row.
+/// Reads a column of a row.
 pub(crate) fn column<'r, T: FromSql<'r>>(row: &'r Row, column: usize) -> Result<T, StoreError> {
     row.try_get(column).map_err(|error| {
         let name = row.columns().get(column).map_or("", |column| column.name());
@@ -88,7 +89,7 @@ pub(crate) fn read_key(row: &Row, place: usize) -> Result<InstanceKey, StoreErro
 
 pub(crate) fn read_shard(row: &Row, place: usize) -> Result<ShardId, StoreError> {
     let number: i16 = column(row, place)?;
-    u8::try_from(number).map(ShardId).map_err(|_| StoreError::CorruptRow(format!("{number} is no shard")))
+    u8::try_from(number).map(ShardId).map_err(|_| StoreError::CorruptRow(format!("{number} is not a shard")))
 }
 
 pub(crate) fn read_number(row: &Row, place: usize) -> Result<u64, StoreError> {
@@ -117,7 +118,7 @@ pub(crate) fn read_payload(row: &Row, place: usize) -> Result<Option<Payload>, S
     Payload::from_json(text).map(Some).map_err(|error| StoreError::CorruptRow(error.to_string()))
 }
 
-/// A row whose columns from `first` on are those of `instances`, in the order of the table.
+/// Decodes a row whose columns from `first` on are those of `instances`, in the order of `instance_columns!`.
 pub(crate) fn read_instance(row: &Row, first: usize) -> Result<InstanceRow, StoreError> {
     decode(row, first).map_err(|error| {
         let id: String = row.try_get(first + 1).unwrap_or_default();
@@ -139,7 +140,7 @@ fn decode(row: &Row, first: usize) -> Result<InstanceRow, StoreError> {
         name: column(row, first + 3)?,
         version: column(row, first + 4)?,
         status: status_of_code(status)
-            .ok_or_else(|| StoreError::CorruptRow(format!("{status} is no status")))?,
+            .ok_or_else(|| StoreError::CorruptRow(format!("{status} is not a status")))?,
         execution: read_number(row, first + 6)?,
         owed: column(row, first + 7)?,
         wake_at_ms: read_maybe_number(row, first + 8)?,
@@ -154,8 +155,8 @@ fn decode(row: &Row, first: usize) -> Result<InstanceRow, StoreError> {
     })
 }
 
-/// The row as lists show it. One that is corrupt must not hide the others: it is shown as blocked, with what can be read of
-/// it.
+/// Decodes a row for lists. A corrupt row must not hide the others: it is returned as a blocked instance with the
+/// columns that can be read.
 pub(crate) fn shown(row: &Row, first: usize) -> Result<InstanceRow, StoreError> {
     let fault = match read_instance(row, first) {
         Ok(instance) => return Ok(instance),
@@ -198,7 +199,7 @@ mod tests {
         for (code, status) in (0..).zip(Status::ALL) {
             assert_eq!(status_code(status), code);
             assert_eq!(status_of_code(code), Some(status));
-            // `status < 2` in the partial indexes.
+            // Partial indexes use `status < 2` for instances that have not ended.
             assert_eq!(code >= 2, status.is_final());
         }
         assert_eq!(status_of_code(6), None);

@@ -1,7 +1,8 @@
 //! The schema and its versions.
 //!
-//! Whoever opens a store first makes its tables, in one transaction under an advisory lock; the others wait and find them. A
-//! schema that a newer version made is refused, unless it says that this program may work on it.
+//! The first process that opens a store creates the tables, in one transaction under an advisory lock; concurrent
+//! processes wait for it. A schema that a newer version created is refused, unless it declares that this version can
+//! use it.
 
 use std::sync::Arc;
 
@@ -13,7 +14,7 @@ use tokio_postgres::error::{Error, SqlState};
 use crate::connection::Connection;
 use crate::options::{PostgresOptions, Target, describe};
 
-/// The version that this program makes and knows.
+/// The version that this build creates and supports.
 pub(crate) const VERSION: i32 = 1;
 
 const MIGRATIONS: [&[&str]; 1] = [&[
@@ -28,29 +29,29 @@ const MIGRATIONS: [&[&str]; 1] = [&[
 /// PostgreSQL 14.
 const OLDEST_SERVER: i32 = 140_000;
 
-/// Makes sure that the schema can be worked on.
+/// Creates or migrates the schema if necessary.
 pub(crate) async fn prepare(connection: &mut Connection, target: &Target) -> Result<(), StoreError> {
-    let told = |error: Error| explain(target, &error);
+    let explained = |error: Error| explain(target, &error);
     let client = connection.client();
     check_server(client, target).await?;
     if is_current(client, target).await? {
         return Ok(());
     }
     if !target.options.create {
-        let problem = "there is no store in it yet, or an older one; a runtime makes it when it starts";
+        let problem = "there is no store in it yet, or an older one; a runtime creates it when it starts";
         return Err(cannot(target, problem));
     }
-    let transaction = client.transaction().await.map_err(told)?;
+    let transaction = client.transaction().await.map_err(explained)?;
     let lock = "SELECT pg_advisory_xact_lock(hashtextextended($1, 0))";
     let name = format!("perennial schema {}", target.options.schema);
-    transaction.execute(lock, &[&name]).await.map_err(told)?;
+    transaction.execute(lock, &[&name]).await.map_err(explained)?;
     let stored = version(transaction.client(), target).await?;
     let next = stored.map_or(0, |stored| stored.version);
     if next < VERSION {
-        migrate(&transaction, target, next).await.map_err(told)?;
-        transaction.commit().await.map_err(told)?;
+        migrate(&transaction, target, next).await.map_err(explained)?;
+        transaction.commit().await.map_err(explained)?;
         let (schema, to) = (&target.options.schema, VERSION);
-        tracing::info!(target: log::STORE, schema, from = next, to, "schema brought to the current version");
+        tracing::info!(target: log::STORE, schema, from = next, to, "schema migrated");
     }
     Ok(())
 }
@@ -64,7 +65,7 @@ async fn migrate(
     if from == 0 {
         transaction.batch_execute(&format!("CREATE SCHEMA IF NOT EXISTS {schema}")).await?;
     }
-    // What is created goes into the schema, and functions keep this path.
+    // Objects are created in this schema, and functions keep this search path.
     transaction.batch_execute(&format!("SET LOCAL search_path TO {schema}, pg_temp")).await?;
     for scripts in MIGRATIONS.iter().skip(usize::try_from(from).unwrap_or_default()) {
         for script in *scripts {
@@ -82,7 +83,6 @@ struct Stored {
     oldest: i32,
 }
 
-/// The version of the schema; 0 if there is no store in it. One that this program cannot work on is an error.
 /// Deletes the store of a URL: its schema with everything in it. A schema that is not a store is refused.
 pub async fn delete_store(url: &str) -> Result<(), StoreError> {
     let target = Arc::new(Target::parse(url, PostgresOptions::default().hints(false))?);
@@ -100,7 +100,7 @@ pub(crate) async fn stored_version(client: &Client, target: &Target) -> Result<i
     Ok(version(client, target).await?.map_or(0, |stored| stored.version.min(VERSION)))
 }
 
-/// Whether there is nothing to do.
+/// Returns whether the schema needs no migration.
 async fn is_current(client: &Client, target: &Target) -> Result<bool, StoreError> {
     match version(client, target).await? {
         None => Ok(false),
@@ -115,30 +115,30 @@ async fn is_current(client: &Client, target: &Target) -> Result<bool, StoreError
     }
 }
 
-/// The version of the schema; none if there is no store in it.
+/// The version of the schema; `None` if there is no store in it.
 async fn version(client: &Client, target: &Target) -> Result<Option<Stored>, StoreError> {
-    let told = |error: Error| explain(target, &error);
-    // Whoever may not use the schema is told so by the next statement.
+    let explained = |error: Error| explain(target, &error);
+    // The catalog is readable by every role. A role that may not use the schema gets an error from the next statement.
     let find = "SELECT 1 FROM pg_catalog.pg_class AS c JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace \
          WHERE n.nspname = $1 AND c.relname = 'meta'";
-    if client.query(find, &[&target.options.schema]).await.map_err(told)?.is_empty() {
+    if client.query(find, &[&target.options.schema]).await.map_err(explained)?.is_empty() {
         return Ok(None);
     }
     let read = format!("SELECT version, oldest FROM {}.meta", target.quoted_schema());
     let rows = client.query(&read, &[]).await.map_err(|error| match error.code() {
-        // A table of this name without these columns is another program's.
+        // A table of this name without these columns belongs to another program.
         Some(&SqlState::UNDEFINED_COLUMN) => {
             cannot(target, "this is the schema of another program; choose another with ?schema=")
         }
-        _ => told(error),
+        _ => explained(error),
     })?;
     Ok(rows.first().map(|row| Stored { version: row.get(0), oldest: row.get(1) }))
 }
 
 async fn check_server(client: &Client, target: &Target) -> Result<(), StoreError> {
-    let asked = "SELECT current_setting('server_version_num')::integer, current_setting('server_version'), \
+    let settings = "SELECT current_setting('server_version_num')::integer, current_setting('server_version'), \
          current_setting('server_encoding'), current_setting('fsync'), current_setting('synchronous_commit')";
-    let row = client.query_one(asked, &[]).await.map_err(|error| explain(target, &error))?;
+    let row = client.query_one(settings, &[]).await.map_err(|error| explain(target, &error))?;
     let (number, version): (i32, String) = (row.get(0), row.get(1));
     if number < OLDEST_SERVER {
         return Err(cannot(
@@ -152,7 +152,7 @@ async fn check_server(client: &Client, target: &Target) -> Result<(), StoreError
     }
     for (column, setting) in [(3, "fsync"), (4, "synchronous_commit")] {
         if row.get::<_, String>(column) == "off" {
-            // What was acknowledged can be lost then.
+            // A crash of the server can lose acknowledged commits.
             let at = &target.shown;
             tracing::warn!(target: log::STORE, setting, at, "commits are not synced; a crash of the server can lose them");
         }
@@ -164,15 +164,15 @@ fn cannot(target: &Target, problem: &str) -> StoreError {
     StoreError::CannotOpen(format!("{} (schema {:?}): {problem}", target.shown, target.options.schema))
 }
 
-/// What an error at opening means.
+/// Explains an error while opening the store.
 pub(crate) fn explain(target: &Target, error: &Error) -> StoreError {
     let user = target.config.get_user().unwrap_or("the role");
     match error.as_db_error() {
         Some(answer) if *answer.code() == SqlState::INSUFFICIENT_PRIVILEGE => {
             let (schema, said) = (target.quoted_schema(), answer.message());
             let problem = format!(
-                "{user} may not use or make the schema ({said}); let its owner run GRANT USAGE ON SCHEMA {schema} and grant its \
-                 tables, sequences and functions, or GRANT CREATE ON DATABASE to make a new one"
+                "{user} may not use or create the schema ({said}); its owner can GRANT USAGE ON SCHEMA {schema} and grant its \
+                 tables, sequences and functions, or GRANT CREATE ON DATABASE to create a new one"
             );
             cannot(target, &problem)
         }

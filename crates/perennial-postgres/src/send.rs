@@ -1,4 +1,4 @@
-//! Messages from outside of the owner.
+//! Sends messages from processes other than the owner.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -13,7 +13,7 @@ use tokio_postgres::types::Type;
 use uuid::Uuid;
 
 use crate::arguments::Arguments;
-use crate::failure::{Access, Trouble};
+use crate::failure::{Access, CallError};
 use crate::new_rows::{NewRows, check_row, indexed_key};
 use crate::row::{column, number, read_instance, storable, uuid};
 use crate::store::Inner;
@@ -21,23 +21,24 @@ use crate::store::Inner;
 const SEND: &str = "SELECT * FROM @.send_messages($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, \
      $17, $18, $19, $20, $21, $22, $23, $24, $25, $26, $27, $28, $29)";
 
-/// How many unread messages an instance has at most, so that few sends have to count them. Others send, too: a bound is
-/// good for a moment.
+/// Upper bounds on the number of unread messages of instances, so that few sends have to count them. Other processes
+/// send too, so a bound is valid only for a short time.
 #[derive(Default)]
 pub(crate) struct Unread {
     bounds: Mutex<HashMap<String, (u64, Instant)>>,
 }
 
-/// More bounds than this are not kept.
-const MOST_BOUNDS: usize = 4_096;
-const BOUND_LIVES: Duration = Duration::from_secs(1);
+/// Maximum number of bounds that are kept.
+const MAX_BOUNDS: usize = 4_096;
+const BOUND_LIFETIME: Duration = Duration::from_secs(1);
 
 impl Unread {
-    /// Whether the rows of an instance have to be counted. A message that is sent without counts.
+    /// Returns whether the server has to count the instance's messages. If not, the message about to be sent is added
+    /// to the bound.
     fn must_count(&self, id: &str) -> bool {
         let mut bounds = self.bounds.lock().unwrap_or_else(PoisonError::into_inner);
         let bound = bounds.get_mut(id);
-        match bound.filter(|(_, counted)| counted.elapsed() < BOUND_LIVES) {
+        match bound.filter(|(_, counted)| counted.elapsed() < BOUND_LIFETIME) {
             Some((bound, _)) if *bound < MAX_UNREAD as u64 => {
                 *bound += 1;
                 false
@@ -48,7 +49,7 @@ impl Unread {
 
     fn counted(&self, id: &str, rows: u64) {
         let mut bounds = self.bounds.lock().unwrap_or_else(PoisonError::into_inner);
-        if bounds.len() >= MOST_BOUNDS {
+        if bounds.len() >= MAX_BOUNDS {
             bounds.clear();
         }
         bounds.insert(id.to_owned(), (rows, Instant::now()));
@@ -72,7 +73,8 @@ pub(crate) async fn send(inner: &Inner, requests: &[SendRequest]) -> Result<Vec<
     if requests.is_empty() {
         return Ok(Vec::new());
     }
-    // Two calls that name the same instances meet in one order; what goes to one instance keeps its own.
+    // Sorted by id, so that two calls for the same instances lock them in the same order. The sort is stable: messages
+    // to one instance keep their order.
     let mut order: Vec<usize> = (0..requests.len()).collect();
     order.sort_by_key(|place| id_of(&requests[*place]));
     let filler = filler();
@@ -87,20 +89,20 @@ pub(crate) async fn send(inner: &Inner, requests: &[SendRequest]) -> Result<Vec<
     arguments.bools(&arrays.urgent).bools(&arrays.counts).bytes(&arrays.body).shorts(&arrays.rows.shard);
     arrays.rows.add_arguments(&mut arguments);
     arguments.ints(&arrays.attributes.0).texts(&arrays.attributes.1).bytes(&arrays.attributes.2);
-    let rows = inner.call(SEND, &arguments.0, Access::Writes).await.map_err(Trouble::into_error)?;
+    let rows = inner.call(SEND, &arguments.0, Access::Writes).await.map_err(CallError::into_error)?;
     let mut outcomes: Vec<Option<SendOutcome>> = vec![None; requests.len()];
     let mut changes = Changes::default();
     for row in &rows {
         let position: i32 = column(row, 0)?;
         let place = usize::try_from(position).ok().and_then(|position| position.checked_sub(1));
         let Some(place) = place.and_then(|place| order.get(place)).copied() else { continue };
-        let told = outcome(inner, id_of(&requests[place]), row)?;
-        if matches!(told, SendOutcome::Sent(_) | SendOutcome::Duplicate(_)) {
+        let result = outcome(inner, id_of(&requests[place]), row)?;
+        if matches!(result, SendOutcome::Sent(_) | SendOutcome::Duplicate(_)) {
             changes.inbox.insert(ShardId::of(id_of(&requests[place])));
         }
-        outcomes[place] = Some(told);
+        outcomes[place] = Some(result);
     }
-    inner.hints.tell(&changes);
+    inner.hints.notify(&changes);
     let missing = || StoreError::CorruptRow("a message was sent without an outcome".to_owned());
     outcomes.into_iter().map(|outcome| outcome.ok_or_else(missing)).collect()
 }
@@ -113,18 +115,18 @@ fn id_of(request: &SendRequest) -> &str {
 }
 
 fn outcome(inner: &Inner, id: &str, row: &Row) -> Result<SendOutcome, StoreError> {
-    let (code, told): (i16, Option<i64>) = (column(row, 1)?, column(row, 2)?);
-    let told = told.map(number).transpose()?.unwrap_or(0);
+    let (code, value): (i16, Option<i64>) = (column(row, 1)?, column(row, 2)?);
+    let value = value.map(number).transpose()?.unwrap_or(0);
     if let Some(unread) = column::<Option<i64>>(row, 3)?.map(number).transpose()? {
         inner.unread.counted(id, unread + u64::from(code == 0));
     }
     Ok(match code {
-        0 => SendOutcome::Sent(told),
-        1 => SendOutcome::Duplicate(told),
+        0 => SendOutcome::Sent(value),
+        1 => SendOutcome::Duplicate(value),
         2 => SendOutcome::IdTaken(Box::new(read_instance(row, 4)?)),
         3 => SendOutcome::NoInstance,
         4 => SendOutcome::Ended(Box::new(read_instance(row, 4)?)),
-        5 => SendOutcome::Full(usize::try_from(told).unwrap_or(usize::MAX)),
+        5 => SendOutcome::Full(usize::try_from(value).unwrap_or(usize::MAX)),
         _ => return Err(StoreError::CorruptRow("the key of a start belongs to another instance".to_owned())),
     })
 }
@@ -163,13 +165,13 @@ impl<'r> Requests<'r> {
                 self.rows.add(filler);
             }
         }
-        // No instance has an id that cannot be stored.
+        // No instance can have an id that cannot be stored.
         self.id.push(Cow::Borrowed(storable(id_of(request)).unwrap_or_default()));
         Ok(())
     }
 }
 
-/// Stands in the place of a row where there is none.
+/// A placeholder for requests that start no instance.
 fn filler() -> InstanceRow {
     InstanceRow {
         key: InstanceKey::from_bytes([0; 16]),

@@ -1,4 +1,4 @@
-//! Sessions and shards.
+//! Sessions and the ownership of shards.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -31,12 +31,12 @@ const DIRECTORY: &str = "SELECT n.now_ms, s.id, s.role, s.node, s.opened_ms, s.e
      FROM (SELECT coalesce($1, @.now_ms()) AS now_ms) AS n LEFT JOIN @.sessions AS s ON true ORDER BY s.id";
 const OWNER: &str = "SELECT session, idle_since_ms FROM @.shards WHERE shard = $1";
 
-/// A session's id as a column has it.
+/// Converts a session's id to a column value.
 pub(crate) fn session_uuid(session: SessionId) -> Uuid {
     Uuid::from_u128(session.0)
 }
 
-/// The shards of a set as an array.
+/// Converts a set of shards to an array.
 pub(crate) fn numbers(shards: &ShardSet) -> Vec<i16> {
     shards.iter().map(|shard| i16::from(shard.0)).collect()
 }
@@ -52,29 +52,29 @@ pub(crate) async fn open(inner: &Inner, session: NewSession) -> Result<Lease, St
         (&&session.info[..], Type::BYTEA),
         (&at, Type::INT8),
     ];
-    let rows = inner.ask(OPEN, &arguments, Access::Writes).await?;
+    let rows = inner.query(OPEN, &arguments, Access::Writes).await?;
     if session.role == SessionRole::Node {
-        tell_owners(inner, ShardSet::ALL);
+        notify_owners(inner, ShardSet::ALL);
     }
     lease(inner.one(&rows)?, 0)
 }
 
 pub(crate) async fn renew(inner: &Inner, session: SessionId) -> Result<Lease, StoreError> {
     let (id, at) = (session_uuid(session), inner.at());
-    let rows = inner.ask(RENEW, &[(&id, Type::UUID), (&at, Type::INT8)], Access::Writes).await?;
+    let rows = inner.query(RENEW, &[(&id, Type::UUID), (&at, Type::INT8)], Access::Writes).await?;
     lease(inner.one(&rows)?, 0)
 }
 
 pub(crate) async fn end(inner: &Inner, session: SessionId) -> Result<(), StoreError> {
     let (id, at) = (session_uuid(session), inner.at());
-    inner.ask(END, &[(&id, Type::UUID), (&at, Type::INT8)], Access::Writes).await?;
-    tell_owners(inner, ShardSet::ALL);
+    inner.query(END, &[(&id, Type::UUID), (&at, Type::INT8)], Access::Writes).await?;
+    notify_owners(inner, ShardSet::ALL);
     Ok(())
 }
 
-/// Tells others that these shards can be had, or are to be divided again.
-fn tell_owners(inner: &Inner, owners: ShardSet) {
-    inner.hints.tell(&Changes { owners, ..Changes::default() });
+/// Notifies other processes that these shards are free, or have to be divided again.
+fn notify_owners(inner: &Inner, owners: ShardSet) {
+    inner.hints.notify(&Changes { owners, ..Changes::default() });
 }
 
 pub(crate) async fn claim(
@@ -85,7 +85,7 @@ pub(crate) async fn claim(
     let (id, at) = (session_uuid(session), inner.at());
     let target = i32::try_from(target).unwrap_or(i32::MAX);
     let arguments: [Argument<'_>; 3] = [(&id, Type::UUID), (&target, Type::INT4), (&at, Type::INT8)];
-    let rows = inner.ask(CLAIM, &arguments, Access::Writes).await?;
+    let rows = inner.query(CLAIM, &arguments, Access::Writes).await?;
     if let Some(first) = rows.first()
         && column::<i16>(first, 0)? < 0
     {
@@ -97,8 +97,8 @@ pub(crate) async fn claim(
 pub(crate) async fn release(inner: &Inner, session: SessionId, shards: ShardSet) -> Result<(), StoreError> {
     let (id, released, at) = (session_uuid(session), numbers(&shards), inner.at());
     let arguments: [Argument<'_>; 3] = [(&id, Type::UUID), (&released, Type::INT2_ARRAY), (&at, Type::INT8)];
-    inner.ask(RELEASE, &arguments, Access::Writes).await?;
-    tell_owners(inner, shards);
+    inner.query(RELEASE, &arguments, Access::Writes).await?;
+    notify_owners(inner, shards);
     Ok(())
 }
 
@@ -114,7 +114,7 @@ pub(crate) async fn replace(inner: &Inner, old: SessionId, new: NewSession) -> R
         (&&new.info[..], Type::BYTEA),
         (&at, Type::INT8),
     ];
-    let rows = inner.ask(REPLACE, &arguments, Access::Writes).await?;
+    let rows = inner.query(REPLACE, &arguments, Access::Writes).await?;
     let lease = lease(inner.one(&rows)?, 5)?;
     let owns = |row: &&Row| row.try_get::<_, Option<i16>>(0).is_ok_and(|shard| shard.is_some());
     let shards = rows.iter().filter(owns).map(owned).collect::<Result<_, _>>()?;
@@ -127,7 +127,7 @@ pub(crate) async fn note(
     notes: Vec<(ShardId, Option<Arc<[u8]>>)>,
     is_steady: bool,
 ) -> Result<(), StoreError> {
-    // Of two notes about one shard the last one counts.
+    // If a shard has several notes, the last one is used.
     let notes: BTreeMap<ShardId, Option<Arc<[u8]>>> = notes.into_iter().collect();
     let shards: Vec<i16> = notes.keys().map(|shard| i16::from(shard.0)).collect();
     let bodies: Vec<Option<&[u8]>> = notes.values().map(|note| note.as_deref()).collect();
@@ -138,12 +138,12 @@ pub(crate) async fn note(
         (&bodies, Type::BYTEA_ARRAY),
         (&is_steady, Type::BOOL),
     ];
-    inner.ask(NOTE, &arguments, Access::Writes).await.map(drop)
+    inner.query(NOTE, &arguments, Access::Writes).await.map(drop)
 }
 
 pub(crate) async fn directory(inner: &Inner) -> Result<Directory, StoreError> {
     let at = inner.at();
-    let rows = inner.ask(DIRECTORY, &[(&at, Type::INT8)], Access::Reads).await?;
+    let rows = inner.query(DIRECTORY, &[(&at, Type::INT8)], Access::Reads).await?;
     let mut directory = Directory { now_ms: read_number(inner.one(&rows)?, 0)?, sessions: Vec::new() };
     for row in &rows {
         let Some(id) = column::<Option<Uuid>>(row, 1)? else { continue };
@@ -151,7 +151,7 @@ pub(crate) async fn directory(inner: &Inner) -> Result<Directory, StoreError> {
         directory.sessions.push(SessionRow {
             id: SessionId(id.as_u128()),
             role: SessionRole::from_name(role)
-                .ok_or_else(|| StoreError::CorruptRow(format!("{role:?} is no role of a session")))?,
+                .ok_or_else(|| StoreError::CorruptRow(format!("{role:?} is not a role of a session")))?,
             node: SessionId(column::<Uuid>(row, 3)?.as_u128()),
             opened_ms: read_number(row, 4)?,
             expires_ms: read_number(row, 5)?,
@@ -164,7 +164,7 @@ pub(crate) async fn directory(inner: &Inner) -> Result<Directory, StoreError> {
 
 pub(crate) async fn shard_owner(inner: &Inner, shard: ShardId) -> Result<ShardOwner, StoreError> {
     let shard = i16::from(shard.0);
-    let rows = inner.ask(OWNER, &[(&shard, Type::INT2)], Access::Reads).await?;
+    let rows = inner.query(OWNER, &[(&shard, Type::INT2)], Access::Reads).await?;
     let row = inner.one(&rows)?;
     let session = column::<Option<Uuid>>(row, 0)?.map(|id| SessionId(id.as_u128()));
     Ok(ShardOwner { session, idle_since_ms: read_maybe_number(row, 1)? })

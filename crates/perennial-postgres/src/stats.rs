@@ -1,5 +1,5 @@
-//! Row counts and scheduling lag. Every count stops at a bound and goes by an index, so that looking costs the same
-//! whatever there is.
+//! Row counts and scheduling lag. Every count uses an index and stops at a bound, so that the cost does not depend on
+//! the size of the store.
 
 use perennial_core::store::{Count, Status, StoreError, StoreStats};
 use tokio_postgres::types::Type;
@@ -9,7 +9,7 @@ use crate::failure::Access;
 use crate::row::{bound, column, number, read_number};
 use crate::store::Inner;
 
-/// The counts in their order, the clock, and when the earliest instance wanted attention that can go on.
+/// The counts in order, the clock, and the earliest due time of an instance that is not blocked.
 const STATS: &str = "SELECT ARRAY[ \
      (SELECT count(*) FROM (SELECT 1 FROM @.instances WHERE status = 0 AND status <> 2 LIMIT $1) AS c), \
      (SELECT count(*) FROM (SELECT 1 FROM @.instances WHERE status = 1 AND status <> 2 LIMIT $1) AS c), \
@@ -32,7 +32,7 @@ const STATS: &str = "SELECT ARRAY[ \
 pub(crate) async fn stats(inner: &Inner) -> Result<StoreStats, StoreError> {
     let (one_over, at) = (bound(Count::EXACT + 1), inner.at());
     let arguments: [Argument<'_>; 2] = [(&one_over, Type::INT8), (&at, Type::INT8)];
-    let rows = inner.ask(STATS, &arguments, Access::Reads).await?;
+    let rows = inner.query(STATS, &arguments, Access::Reads).await?;
     let row = inner.one(&rows)?;
     let counts: Vec<i64> = column(row, 0)?;
     let mut counts = counts.into_iter().map(number);

@@ -1,4 +1,4 @@
-//! The store: calls, and how they reach a connection.
+//! The store's interface, and how its calls use connections.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use tokio::runtime::Runtime;
 use tokio_postgres::Row;
 
 use crate::connection::{Argument, Connection};
-use crate::failure::{Access, Trouble, trouble};
+use crate::failure::{Access, CallError, classify};
 use crate::hints::Hints;
 use crate::options::{PostgresOptions, Target};
 use crate::pool::Pool;
@@ -19,25 +19,26 @@ use crate::{
     check, commit, export, import, list, passes, requests, schema, send, sessions, stats, tasks, upkeep,
 };
 
-/// How often a call is made again that met another transaction.
+/// Maximum number of attempts if a transaction conflicts with another one.
 const TRIES: u32 = 12;
-/// How often something is read again whose connection was lost. A server that restarts has closed all of them.
+/// Maximum number of attempts of a read whose connection is lost. A server that restarts has closed all idle
+/// connections.
 const READ_TRIES: u32 = 3;
-/// How long to wait before the next try at first; it doubles, up to the second.
+/// Pause before the first retry, and the maximum. The pause doubles with each retry.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(100));
 
-/// The server works on a few batches of a process at a time with profit.
-const MOST_LANES: usize = 4;
+/// More concurrent batches per process than this do not increase the server's throughput.
+const MAX_LANES: usize = 4;
 
 /// A store in a schema of a PostgreSQL database, for any number of nodes.
 ///
-/// It is an [`AsyncStore`]: its calls run in the tokio runtime of whoever makes them. [`open`] makes a [`Store`] with a
+/// It implements [`AsyncStore`]: its calls run in the caller's tokio runtime. [`open`] returns a [`Store`] with a
 /// runtime of its own.
 pub struct PostgresStore {
     inner: Arc<Inner>,
 }
 
-/// What all calls share.
+/// State that all calls share.
 pub(crate) struct Inner {
     pub(crate) target: Arc<Target>,
     pub(crate) pool: Pool,
@@ -46,33 +47,33 @@ pub(crate) struct Inner {
 }
 
 impl Inner {
-    /// Milliseconds in the place of the server's clock; nothing but in tests.
+    /// The time of the test clock; `None` outside of tests, where functions read the server's clock.
     pub(crate) fn at(&self) -> Option<i64> {
         self.target.options.clock.as_ref().map(|clock| bound(clock()))
     }
 
-    /// Runs a statement, again if it met another transaction.
+    /// Runs a statement, and retries it if it conflicts with another transaction.
     pub(crate) async fn call(
         &self,
         sql: &'static str,
         arguments: &[Argument<'_>],
         access: Access,
-    ) -> Result<Vec<Row>, Trouble> {
+    ) -> Result<Vec<Row>, CallError> {
         if self.target.options.read_only && access == Access::Writes {
-            let reason = "this process opened the store to read it; nothing can be changed through it";
-            return Err(Trouble::Error(StoreError::InUse(reason.to_owned())));
+            let reason = "this process opened the store to read it; changes are refused";
+            return Err(CallError::Store(StoreError::InUse(reason.to_owned())));
         }
         let mut pause = PAUSE.0;
         let mut tries = 1;
         loop {
-            let mut connection = self.pool.get().await.map_err(Trouble::Error)?;
-            match connection.query(sql, arguments).await.map_err(|error| trouble(&error, access)) {
-                Err(Trouble::Retry(_)) if tries < TRIES => {}
-                Err(Trouble::Lost(_)) if tries < READ_TRIES => {}
+            let mut connection = self.pool.get().await.map_err(CallError::Store)?;
+            match connection.query(sql, arguments).await.map_err(|error| classify(&error, access)) {
+                Err(CallError::Retry(_)) if tries < TRIES => {}
+                Err(CallError::Lost(_)) if tries < READ_TRIES => {}
                 answer => return answer,
             }
             drop(connection);
-            // Two that met do not meet again at the same moment.
+            // A random pause, so that the two transactions do not conflict again.
             let share = u32::from(uuid::Uuid::new_v4().as_bytes()[0]);
             tokio::time::sleep(pause * (128 + share) / 256).await;
             pause = (pause * 2).min(PAUSE.1);
@@ -80,18 +81,18 @@ impl Inner {
         }
     }
 
-    /// The same, for calls that store nothing large.
-    pub(crate) async fn ask(
+    /// Like `call`, for statements whose arguments are small.
+    pub(crate) async fn query(
         &self,
         sql: &'static str,
         arguments: &[Argument<'_>],
         access: Access,
     ) -> Result<Vec<Row>, StoreError> {
-        self.call(sql, arguments, access).await.map_err(Trouble::into_error)
+        self.call(sql, arguments, access).await.map_err(CallError::into_error)
     }
 
-    /// Reads with a plan for just these arguments.
-    pub(crate) async fn look(
+    /// Reads with a plan made for these arguments.
+    pub(crate) async fn query_planned(
         &self,
         sql: &'static str,
         arguments: &[Argument<'_>],
@@ -100,21 +101,21 @@ impl Inner {
         loop {
             let mut connection = self.pool.get().await?;
             let read = connection.query_planned(sql, arguments).await;
-            match read.map_err(|error| trouble(&error, Access::Reads)) {
-                Err(Trouble::Lost(_)) if tries < READ_TRIES => tries += 1,
-                read => return read.map_err(Trouble::into_error),
+            match read.map_err(|error| classify(&error, Access::Reads)) {
+                Err(CallError::Lost(_)) if tries < READ_TRIES => tries += 1,
+                read => return read.map_err(CallError::into_error),
             }
         }
     }
 
-    /// The row of a statement that gives one in any case.
+    /// The row of a statement that always returns one.
     pub(crate) fn one<'r>(&self, rows: &'r [Row]) -> Result<&'r Row, StoreError> {
-        rows.first().ok_or_else(|| StoreError::CorruptRow("the server gave no row".to_owned()))
+        rows.first().ok_or_else(|| StoreError::CorruptRow("the server returned no row".to_owned()))
     }
 }
 
 impl PostgresStore {
-    /// Connects to the database of a URL, and brings its schema to the current version if need be.
+    /// Connects to the database of a URL, and creates or migrates its schema if necessary.
     ///
     /// ```no_run
     /// # async fn connect() -> Result<(), perennial_core::store::StoreError> {
@@ -134,7 +135,7 @@ impl PostgresStore {
         if target.options.hints && !target.options.pooler {
             drop(tokio::spawn(Arc::clone(&hints).exchange(Arc::clone(&target))));
         } else {
-            drop(tokio::spawn(Arc::clone(&hints).do_without()));
+            drop(tokio::spawn(Arc::clone(&hints).poll()));
         }
         let inner = Inner { target, pool, hints, unread: Unread::default() };
         Ok(PostgresStore { inner: Arc::new(inner) })
@@ -148,7 +149,7 @@ impl Drop for PostgresStore {
     }
 }
 
-/// Opens the store of a URL, with threads of its own for its connections. Blocks until the server has answered.
+/// Opens the store of a URL, with threads of its own for the connections. Blocks until the server has responded.
 ///
 /// ```no_run
 /// use perennial_postgres::{PostgresOptions, open};
@@ -158,7 +159,9 @@ impl Drop for PostgresStore {
 /// # Ok::<(), perennial_core::store::StoreError>(())
 /// ```
 pub fn open(url: &str, options: PostgresOptions) -> Result<SpawnedStore<PostgresStore>, StoreError> {
-    let cannot = |error: std::io::Error| StoreError::CannotOpen(format!("no threads for the store: {error}"));
+    let cannot = |error: std::io::Error| {
+        StoreError::CannotOpen(format!("cannot start threads for the store: {error}"))
+    };
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(workers())
         .thread_name("perennial-postgres")
@@ -168,7 +171,7 @@ pub fn open(url: &str, options: PostgresOptions) -> Result<SpawnedStore<Postgres
     let runtime = OwnRuntime(Some(runtime));
     let (sender, receiver) = std::sync::mpsc::sync_channel(1);
     let url = url.to_owned();
-    // The caller may be in another runtime, where nothing may block on this one.
+    // The caller may be inside another runtime, where `block_on` panics.
     runtime.spawn(Box::pin(async move {
         sender.send(PostgresStore::connect(&url, options).await).unwrap_or_default();
     }));
@@ -177,12 +180,12 @@ pub fn open(url: &str, options: PostgresOptions) -> Result<SpawnedStore<Postgres
     Ok(SpawnedStore::new(store, move |task| runtime.spawn(task)))
 }
 
-/// Encoding and decoding rows is little work beside what the server does with them.
+/// Encoding and decoding rows needs far less CPU time than the server's work, so few threads are enough.
 fn workers() -> usize {
     std::thread::available_parallelism().map_or(1, |cores| (cores.get() / 4).clamp(1, 4))
 }
 
-/// A runtime that may be dropped anywhere.
+/// A runtime that can be dropped in any context.
 struct OwnRuntime(Option<Runtime>);
 
 impl OwnRuntime {
@@ -202,9 +205,9 @@ impl Drop for OwnRuntime {
 }
 
 impl AsyncStore for PostgresStore {
-    /// Lanes commit on connections of their own; more than there are cores would only make smaller batches.
+    /// Each lane commits on its own connection. More lanes than cores would only make batches smaller.
     fn useful_lanes(&self) -> usize {
-        std::thread::available_parallelism().map_or(1, usize::from).clamp(1, MOST_LANES)
+        std::thread::available_parallelism().map_or(1, usize::from).clamp(1, MAX_LANES)
     }
 
     async fn open_session(&self, session: NewSession) -> Result<Lease, StoreError> {

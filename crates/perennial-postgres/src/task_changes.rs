@@ -1,4 +1,4 @@
-//! Changes of tasks as columns.
+//! Changes of tasks, transposed to columns.
 
 use std::borrow::Cow;
 
@@ -33,19 +33,19 @@ pub(crate) struct Tasks<'c> {
     work: Vec<Option<&'c [u8]>>,
 }
 
-/// What becomes of one task.
+/// The combined effect of a member's changes on one task.
 enum LastChange<'c> {
-    /// The row is written, and marked if `cancelled`.
+    /// Writes the row; marks it as cancelled if `cancelled`.
     Put {
         row: &'c TaskRow,
         cancelled: bool,
     },
-    /// It is deleted, or marked if somebody else runs it.
+    /// Deletes the task, or marks it as cancelled if another session runs it.
     Cancel(TaskId),
     Delete(TaskId),
 }
 
-/// What the changes of a member come to, for each task once.
+/// Combines the changes of a member, so that each task occurs once.
 fn last_changes(changes: &[TaskChange]) -> Vec<LastChange<'_>> {
     let mut places: FxHashMap<TaskId, usize> = FxHashMap::default();
     let mut last: Vec<LastChange<'_>> = Vec::with_capacity(changes.len());
@@ -72,7 +72,7 @@ fn last_changes(changes: &[TaskChange]) -> Vec<LastChange<'_>> {
 }
 
 impl<'c> Tasks<'c> {
-    /// The changes of a member.
+    /// Adds the changes of a member.
     pub(crate) fn add_all(&mut self, member: i32, changes: &'c [TaskChange]) {
         for change in last_changes(changes) {
             self.add(member, change);

@@ -1,4 +1,4 @@
-//! Tasks: activities that any node may run, and who runs them under which lease.
+//! Tasks: activities that any node may run under a lease.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ use crate::row::{
 use crate::sessions::session_uuid;
 use crate::store::Inner;
 
-/// The columns that [`read`] expects, in its order. A newer version may add others.
+/// The columns that [`read`] expects, in its order. A newer schema may have more.
 macro_rules! task_columns {
     () => {
         "key, execution, event, shard, state, holder, cancelled, attempt, due_ms, since_ms, heard_ms, interruptions, begun, \
@@ -48,7 +48,7 @@ pub(crate) const OF_EXECUTION: &str = concat!(
     " FROM @.tasks WHERE key = $1 AND execution = (SELECT i.execution FROM @.instances AS i WHERE i.key = $1) \
      ORDER BY event"
 );
-/// Without what can be large.
+/// Leaves out the columns that can be large.
 const AFTER: &str = "SELECT key, execution, event, shard, state, holder, cancelled, attempt, due_ms, since_ms, heard_ms, \
      interruptions, begun, name, tag, NULL::text AS details, past, NULL::bytea AS work FROM @.tasks \
      WHERE (key, execution, event) > ($1, $2, $3) ORDER BY key, execution, event LIMIT $4";
@@ -60,7 +60,7 @@ pub(crate) async fn take(
     limit: usize,
     lease_ms: u64,
 ) -> Result<Vec<TaskRow>, StoreError> {
-    // What cannot be stored is nobody's name.
+    // No task can have a name or tag that cannot be stored.
     let texts = |texts: &std::collections::BTreeSet<String>| -> Vec<String> {
         texts.iter().filter(|text| storable(text).is_ok()).cloned().collect()
     };
@@ -76,13 +76,13 @@ pub(crate) async fn take(
         (&lease, Type::INT8),
         (&at, Type::INT8),
     ];
-    let rows = inner.ask(TAKE, &arguments, Access::Writes).await?;
+    let rows = inner.query(TAKE, &arguments, Access::Writes).await?;
     rows.iter().map(read).collect()
 }
 
 pub(crate) async fn held(inner: &Inner, holder: SessionId) -> Result<Vec<TaskRow>, StoreError> {
     let holder = session_uuid(holder);
-    let rows = inner.ask(HELD, &[(&holder, Type::UUID)], Access::Reads).await?;
+    let rows = inner.query(HELD, &[(&holder, Type::UUID)], Access::Reads).await?;
     rows.iter().map(read).collect()
 }
 
@@ -92,7 +92,7 @@ pub(crate) async fn renew(
     reports: Vec<TaskReport>,
     lease_ms: u64,
 ) -> Result<Vec<TaskRenewal>, StoreError> {
-    // Whoever else changes several tasks does it in this order.
+    // All transactions lock several tasks in this order, to avoid deadlocks.
     let mut order: Vec<usize> = (0..reports.len()).collect();
     order.sort_by_key(|place| reports[*place].task);
     let sorted = || order.iter().map(|place| &reports[*place]);
@@ -117,7 +117,7 @@ pub(crate) async fn renew(
         (&lease, Type::INT8),
         (&at, Type::INT8),
     ];
-    let rows = inner.ask(RENEW, &arguments, Access::Writes).await?;
+    let rows = inner.query(RENEW, &arguments, Access::Writes).await?;
     let codes: Vec<i16> = column(inner.one(&rows)?, 0)?;
     let mut renewals = vec![TaskRenewal::Gone; reports.len()];
     for (place, code) in order.into_iter().zip(codes) {
@@ -148,12 +148,12 @@ pub(crate) async fn finish(
         (&&body[..], Type::BYTEA),
         (&at, Type::INT8),
     ];
-    let rows = inner.ask(FINISH, &arguments, Access::Writes).await?;
+    let rows = inner.query(FINISH, &arguments, Access::Writes).await?;
     let row = inner.one(&rows)?;
     if column::<Option<i16>>(row, 1)?.is_some() {
         let mut changes = Changes::default();
         changes.inbox.insert(read_shard(row, 1)?);
-        inner.hints.tell(&changes);
+        inner.hints.notify(&changes);
     }
     column(row, 0)
 }
@@ -174,12 +174,12 @@ pub(crate) async fn give_back(
         (&places.events, Type::INT8_ARRAY),
         (&at, Type::INT8),
     ];
-    let rows = inner.ask(GIVE_BACK, &arguments, Access::Writes).await?;
+    let rows = inner.query(GIVE_BACK, &arguments, Access::Writes).await?;
     let mut changes = Changes::default();
     for row in &rows {
         changes.tasks.insert(read_shard(row, 0)?);
     }
-    inner.hints.tell(&changes);
+    inner.hints.notify(&changes);
     Ok(())
 }
 
@@ -188,18 +188,18 @@ pub(crate) async fn list(
     after: Option<TaskId>,
     limit: usize,
 ) -> Result<Vec<TaskRow>, StoreError> {
-    // Before the first of all.
+    // Sorts before every task.
     let (key, execution, event) = after
         .map_or((Uuid::nil(), -1, -1), |task| (uuid(task.key), bound(task.execution), bound(task.event.0)));
     let limit = bound(limit.max(1) as u64);
     let arguments: [Argument<'_>; 4] =
         [(&key, Type::UUID), (&execution, Type::INT8), (&event, Type::INT8), (&limit, Type::INT8)];
-    let rows = inner.ask(AFTER, &arguments, Access::Reads).await?;
-    // One that is damaged is left out: whoever loads its instance meets it.
+    let rows = inner.query(AFTER, &arguments, Access::Reads).await?;
+    // Damaged rows are skipped here; loading their instance reports them.
     Ok(rows.iter().filter_map(|row| read(row).ok()).collect())
 }
 
-/// Ids of tasks as columns. What cannot be stored is nowhere.
+/// Ids of tasks, transposed to columns. Ids that cannot be stored are left out, since no row can have them.
 #[derive(Default)]
 struct Places {
     keys: Vec<Uuid>,
@@ -219,7 +219,7 @@ impl Places {
     }
 }
 
-/// A row with all columns, in the order of the table.
+/// Decodes a row with all columns, in the order of `task_columns!`.
 pub(crate) fn read(row: &Row) -> Result<TaskRow, StoreError> {
     let small = |place| -> Result<u32, StoreError> {
         Ok(u32::try_from(read_number(row, place)?).unwrap_or(u32::MAX))
@@ -231,7 +231,7 @@ pub(crate) fn read(row: &Row) -> Result<TaskRow, StoreError> {
         (0, _) => TaskState::Queued,
         (1, Some(holder)) => TaskState::Leased { holder, cancelled: column(row, 6)? },
         (2, _) => TaskState::Waiting,
-        (other, _) => return Err(StoreError::CorruptRow(format!("{other} is no state of a task"))),
+        (other, _) => return Err(StoreError::CorruptRow(format!("{other} is not a state of a task"))),
     };
     Ok(TaskRow {
         id: TaskId {

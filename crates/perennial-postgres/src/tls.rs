@@ -1,5 +1,5 @@
-//! TLS by rustls, with the meanings that `sslmode` has everywhere: `prefer` and `require` encrypt and check nothing,
-//! `verify-ca` checks who signed the certificate, `verify-full` also that it is the server's.
+//! TLS with rustls. `sslmode` has the same meaning as in libpq: `prefer` and `require` encrypt without verification,
+//! `verify-ca` verifies the signature of the certificate, and `verify-full` also verifies the host name.
 
 use std::sync::Arc;
 
@@ -13,13 +13,13 @@ use tokio_postgres_rustls::MakeRustlsConnect;
 
 use crate::options::Target;
 
-/// What is asked of a server's certificate.
+/// How the server's certificate is verified.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verify {
     Nothing,
-    /// Somebody who is trusted has signed it.
+    /// A trusted authority has signed it.
     Authority,
-    /// It is also for the name that was connected to.
+    /// In addition, it is valid for the host name.
     Full,
 }
 
@@ -42,15 +42,17 @@ pub(crate) fn connector(target: &Target) -> Result<MakeRustlsConnect, String> {
     Ok(MakeRustlsConnect::new(config))
 }
 
-/// The certificates that are trusted: those in a file, or the system's.
+/// Loads the trusted root certificates from a file, or the system's.
 fn roots(file: Option<&str>) -> Result<RootCertStore, String> {
     let mut roots = RootCertStore::empty();
     match file {
         Some(file) => {
-            let told = |error: &dyn std::fmt::Display| format!("sslrootcert {file}: {error}");
-            let certificates = CertificateDer::pem_file_iter(file).map_err(|error| told(&error))?;
+            let explained = |error: &dyn std::fmt::Display| format!("sslrootcert {file}: {error}");
+            let certificates = CertificateDer::pem_file_iter(file).map_err(|error| explained(&error))?;
             for certificate in certificates {
-                roots.add(certificate.map_err(|error| told(&error))?).map_err(|error| told(&error))?;
+                roots
+                    .add(certificate.map_err(|error| explained(&error))?)
+                    .map_err(|error| explained(&error))?;
             }
         }
         None => {
@@ -58,7 +60,7 @@ fn roots(file: Option<&str>) -> Result<RootCertStore, String> {
         }
     }
     if roots.is_empty() {
-        return Err("no certificates are trusted; name a file of them with sslrootcert=".to_owned());
+        return Err("no trusted root certificates were found; name a file with sslrootcert=".to_owned());
     }
     Ok(roots)
 }
@@ -81,7 +83,7 @@ impl ServerCertVerifier for Verifier {
     ) -> Result<ServerCertVerified, Error> {
         let Some(authorities) = &self.authorities else { return Ok(ServerCertVerified::assertion()) };
         match authorities.verify_server_cert(certificate, intermediates, name, ocsp, now) {
-            // The name is looked at last: everything else is in order.
+            // webpki checks the name last, so everything else was valid.
             Err(Error::InvalidCertificate(
                 CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
             )) if self.verify == Verify::Authority => Ok(ServerCertVerified::assertion()),

@@ -1,4 +1,4 @@
-//! Deleting instances, and rows that nobody needs any more.
+//! Deletes instances, and rows that are no longer needed.
 
 use perennial_core::store::{DeleteOutcome, SessionId, StoreError, Swept};
 use perennial_core::{InstanceKey, ShardId};
@@ -21,7 +21,7 @@ pub(crate) async fn delete(
     inner: &Inner,
     instances: Vec<(ShardId, InstanceKey)>,
 ) -> Result<Vec<DeleteOutcome>, StoreError> {
-    // Two who delete the same instances meet in one order.
+    // Sorted, so that two transactions that delete the same instances lock them in the same order.
     let mut order: Vec<usize> = (0..instances.len()).collect();
     order.sort_by_key(|place| instances[*place].1);
     let keys: Vec<Uuid> = order.iter().map(|place| uuid(instances[*place].1)).collect();
@@ -39,13 +39,13 @@ pub(crate) async fn delete(
 
 async fn delete_keys(inner: &Inner, keys: &[Uuid], force: bool) -> Result<Vec<i16>, StoreError> {
     let arguments: [Argument<'_>; 2] = [(&keys, Type::UUID_ARRAY), (&force, Type::BOOL)];
-    let rows = inner.ask(DELETE, &arguments, Access::Writes).await?;
+    let rows = inner.query(DELETE, &arguments, Access::Writes).await?;
     column(inner.one(&rows)?, 0)
 }
 
-/// Deletes an instance that has not ended if its row is damaged: nobody can run it.
+/// Deletes an instance that has not ended if its row is damaged, because no node can run it.
 async fn delete_damaged(inner: &Inner, key: Uuid) -> Result<DeleteOutcome, StoreError> {
-    let rows = inner.ask(BY_KEY, &[(&key, Type::UUID)], Access::Reads).await?;
+    let rows = inner.query(BY_KEY, &[(&key, Type::UUID)], Access::Reads).await?;
     let Some(row) = rows.first() else { return Ok(DeleteOutcome::Gone) };
     if read_instance(row, 0).is_ok_and(|row| row.is_sound()) {
         return Ok(DeleteOutcome::NotEnded);
@@ -71,7 +71,7 @@ pub(crate) async fn prune(
         (&execution, Type::INT8),
         (&rows, Type::INT8),
     ];
-    let rows = inner.ask(PRUNE, &arguments, Access::Writes).await?;
+    let rows = inner.query(PRUNE, &arguments, Access::Writes).await?;
     swept(inner.one(&rows)?)
 }
 
@@ -82,7 +82,7 @@ pub(crate) async fn sweep(
 ) -> Result<Swept, StoreError> {
     let (rows, keep, at) = (bound(rows as u64), keep_executions_ms.map(bound), inner.at());
     let arguments: [Argument<'_>; 3] = [(&rows, Type::INT8), (&keep, Type::INT8), (&at, Type::INT8)];
-    let rows = inner.ask(SWEEP, &arguments, Access::Writes).await?;
+    let rows = inner.query(SWEEP, &arguments, Access::Writes).await?;
     swept(inner.one(&rows)?)
 }
 

@@ -1,14 +1,14 @@
 //! Divides a batch into waves, and the messages of a member into stages.
 //!
-//! Members of a batch see each other in its order. The server writes each part of a whole wave with one statement, so members
-//! of a wave must not concern each other: none writes what another reads. Most batches are one wave. Where it cannot be told
-//! here whether two members meet, they are kept apart.
+//! Each member of a batch sees the effects of the members before it. The server writes each part of a wave with one
+//! statement, so members of a wave must be independent: none may write what another reads. Most batches are one wave.
+//! If independence cannot be determined here, the members go to different waves.
 
 use perennial_core::store::{Commit, Outgoing, ShardSet, TaskChange};
 use perennial_core::{InstanceKey, ShardId};
 use rustc_hash::{FxHashMap, FxHashSet};
 
-/// The wave of each member, from 1 on.
+/// The wave of each member, counted from 1.
 pub(crate) fn waves<'c>(members: impl Iterator<Item = &'c Commit>) -> Vec<i32> {
     let (mut wave, mut number, mut waves) = (Reach::default(), 1, Vec::new());
     for member in members {
@@ -24,30 +24,30 @@ pub(crate) fn waves<'c>(members: impl Iterator<Item = &'c Commit>) -> Vec<i32> {
     waves
 }
 
-/// What members read and write.
+/// The keys and ids that members read and write.
 #[derive(Default)]
 struct Reach<'c> {
     /// Instances whose rows, turns or tasks are written.
     own: FxHashSet<InstanceKey>,
-    /// Instances that are sent something.
+    /// Instances that receive messages, by key.
     addressees: FxHashSet<InstanceKey>,
-    /// Ids that instances are started under.
+    /// Ids under which instances are started.
     started: FxHashSet<&'c str>,
     /// Ids that messages are sent to.
     named: FxHashSet<&'c str>,
-    /// The shards of those ids: only members of these can be about their instances. Which are, only the server knows.
+    /// The shards of those ids. A member of one of these shards may own the instance; the server resolves the ids.
     named_shards: ShardSet,
     own_shards: ShardSet,
     messages: FxHashSet<u64>,
     requests: FxHashSet<u64>,
-    /// Something may be deleted, with children that only the server knows.
+    /// A member may delete an instance whose children only the server knows.
     deletes: bool,
-    is_something: bool,
+    has_members: bool,
 }
 
 impl<'c> Reach<'c> {
     fn of(member: &'c Commit) -> Reach<'c> {
-        let mut reach = Reach { is_something: true, ..Reach::default() };
+        let mut reach = Reach { has_members: true, ..Reach::default() };
         reach.own.insert(member.key);
         reach.own_shards.insert(member.shard);
         reach.started.extend(member.insert.iter().map(|row| &*row.id));
@@ -75,7 +75,7 @@ impl<'c> Reach<'c> {
     }
 
     fn meets(&self, other: &Reach<'_>) -> bool {
-        self.is_something
+        self.has_members
             && (self.deletes
                 || other.deletes
                 || overlap(&self.own, &other.own)
@@ -100,7 +100,7 @@ impl<'c> Reach<'c> {
         self.named_shards.extend_from(&other.named_shards);
         self.own_shards.extend_from(&other.own_shards);
         self.deletes |= other.deletes;
-        self.is_something = true;
+        self.has_members = true;
     }
 }
 
@@ -109,12 +109,12 @@ fn overlap<T: std::hash::Hash + Eq>(one: &FxHashSet<T>, other: &FxHashSet<T>) ->
     !many.is_empty() && few.iter().any(|value| many.contains(value))
 }
 
-/// The stage of each message of a member: starts in even stages, other messages in odd ones, each after what it has to
-/// see.
+/// The stage of each message of a member. Starts are in even stages and other messages in odd stages, each after the
+/// stages whose effects it has to see.
 pub(crate) fn stages(send: &[Outgoing]) -> Vec<i32> {
     let mut started: FxHashMap<Name<'_>, i32> = FxHashMap::default();
-    let mut told: FxHashMap<Name<'_>, i32> = FxHashMap::default();
-    // The last stage in which a message is sent, and the first that may be used.
+    let mut messaged: FxHashMap<Name<'_>, i32> = FxHashMap::default();
+    // The last stage that sends a message, and the first stage that may be used.
     let (mut last, mut first) = (0, 0);
     let mut stages = Vec::with_capacity(send.len());
     for message in send {
@@ -124,7 +124,7 @@ pub(crate) fn stages(send: &[Outgoing]) -> Vec<i32> {
                 let after = |known: &FxHashMap<Name<'_>, i32>| {
                     names.iter().filter_map(|name| known.get(name)).max().map_or(0, |stage| stage + 1)
                 };
-                let mut stage = first.max(after(&started)).max(after(&told));
+                let mut stage = first.max(after(&started)).max(after(&messaged));
                 if *replaces_ended {
                     stage = stage.max(last).max(started.values().copied().max().unwrap_or(0) + 1);
                 }
@@ -144,7 +144,7 @@ pub(crate) fn stages(send: &[Outgoing]) -> Vec<i32> {
                 let stage = last.max(first).max(started.get(&name).map_or(0, |stage| stage + 1));
                 let stage = stage + 1 - stage % 2;
                 last = stage;
-                told.insert(name, stage);
+                messaged.insert(name, stage);
                 stage
             }
         };

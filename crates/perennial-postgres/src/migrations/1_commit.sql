@@ -1,17 +1,18 @@
--- Version 1: a batch of commits in one call.
+-- Version 1: commits a batch in one call.
 --
--- The caller divides the batch into waves: members of one wave do not concern each other, so that each part of all of them
--- is one statement. Members of the next wave see what those before wrote. Within a member, messages have stages for the
--- same reason: starts in even stages, messages in odd ones.
+-- The caller divides the batch into waves. Members of one wave are independent of each other, so that one statement
+-- writes each part of all of them. Members of the next wave see the effects of the previous ones. The messages of a
+-- member are divided into stages for the same reason: starts are in even stages, other messages in odd stages.
 --
--- Everything that can stand in the way of a member is looked at before anything of it is written, and makes its code:
--- 0 durable, 1 fenced, 2 id taken, 3 other turn, 4 missing turn, 5 no instance, 6 message gone, 7 earlier message,
--- 8 durable before, 9 key taken. Where another transaction comes between, the whole call fails with 40001 and is made again.
+-- Everything that can prevent a member from being written is checked before any part of it is written, and determines
+-- its code: 0 durable, 1 fenced, 2 id taken, 3 other turn, 4 missing turn, 5 no instance, 6 message gone, 7 earlier
+-- message, 8 durable before, 9 key taken. If a concurrent transaction invalidates a check, the whole call fails with
+-- 40001 and the caller retries it.
 --
--- Letters of the parameters: m members, t their turns, x further turns, n new instances (of a member, or of one of its
--- starts), c changed rows, k continuations, a attributes, d messages consumed, s messages seen, w tasks, r replies,
--- o outgoing messages. All arrays of a letter have the same length, or are null if there is nothing; m and t have one entry for
--- each member. An array that is null costs nothing, so that a lone step stays cheap.
+-- Prefixes of the parameters: m members, t their turns, x further turns, n new instances (of a member, or of one of its
+-- starts), c changed rows, k continuations, a attributes, d messages consumed, s messages seen, w tasks, r replies, o
+-- outgoing messages. All arrays with the same prefix have the same length, or are null if they are empty. m and t have
+-- one entry for each member. A null array needs no unpacking, which keeps a commit of one step cheap.
 
 CREATE FUNCTION commit_batch(
     p_session uuid, p_at bigint, p_waves integer, p_stages integer, p_reindexes boolean,
@@ -42,7 +43,7 @@ RETURNS TABLE (
     wake_at_ms bigint, blocked text, attributes text, published text, parent text, created_ms bigint, ended_ms bigint,
     parent_key text, is_full boolean, checksum integer)
 LANGUAGE plpgsql VOLATILE
--- Plans are made on empty tables, too, and have to be those for full ones.
+-- Plans may be made while tables are still empty, and are kept when the tables have grown.
 SET search_path FROM CURRENT SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan
 AS $$
 #variable_conflict use_column
@@ -55,7 +56,7 @@ DECLARE
     v_some bigint[];
     v_keys uuid[];
     v_row instances%ROWTYPE;
-    v_taken_by integer[] := '{}'; -- members whose ids are taken, and by what
+    v_taken_by integer[] := '{}'; -- members whose ids are taken; the instances are in v_taken
     v_taken instances[] := '{}';
     v_key uuid;
     v_count bigint;
@@ -68,7 +69,8 @@ DECLARE
     w integer;
     g integer;
 BEGIN
-    -- Whoever ends the session waits for this batch, or was first. Renewals do not wait.
+    -- Ending the session needs this row exclusively: it waits for this batch, or the batch finds the session gone.
+    -- Renewals do not conflict with this lock.
     PERFORM 1 FROM sessions WHERE id = p_session FOR KEY SHARE;
     IF NOT FOUND THEN
         RETURN QUERY SELECT m, 1::smallint, NULL::bigint[], NULL::smallint[],
@@ -84,9 +86,9 @@ BEGIN
     FROM unnest(m_shard, m_epoch) WITH ORDINALITY AS t (shard, epoch, m)
     LEFT JOIN shards AS s ON s.shard = t.shard AND s.session = p_session AND s.epoch = t.epoch;
 
-    -- Rows that others may delete, or append messages to, are held in the order of their keys, before the clock is read:
-    -- addressees, so that they are not deleted; and instances whose timers fire, so that no message that arrives earlier is
-    -- on its way.
+    -- Locks rows that other transactions may delete or append messages to. Keys are locked in order, to avoid
+    -- deadlocks, and before the clock is read. Locking an addressee prevents its deletion. Locking an instance whose
+    -- timer fires makes sure that no message with an earlier time of arrival is still uncommitted.
     IF v_has_sends THEN
         SELECT array_agg(shard) INTO v_owned FROM shards WHERE session = p_session;
         SELECT array_agg(nextval('inbox_numbers')) INTO v_numbers FROM generate_series(1, 2 * cardinality(o_member));
@@ -113,7 +115,7 @@ BEGIN
     v_now := coalesce(p_at, now_ms());
 
     FOR w IN 1..p_waves LOOP
-        ---------------------------------------------------------------------------------------- what stands in the way
+        ------------------------------------------------------------------------------------------------------- checks
         IF v_has_graves THEN
             FOR r IN
                 SELECT t.m, t.number FROM unnest(m_key, m_wave, t_number) WITH ORDINALITY AS t (key, wave, number, m)
@@ -148,7 +150,7 @@ BEGIN
                 v_code[r.m] := r.code;
             END IF;
         END LOOP;
-        -- Only what has ended can be deleted, and only its owner ends an instance.
+        -- Only ended instances can be deleted, and only the owner ends an instance.
         IF v_keys <> '{}' THEN
             PERFORM 1 FROM instances AS i WHERE i.key = ANY (v_keys) ORDER BY i.key FOR KEY SHARE;
             FOR r IN
@@ -170,7 +172,7 @@ BEGIN
             END LOOP;
         END IF;
         IF v_has_insert AND d_member IS NOT NULL THEN
-            -- Inserting tells whether an id is taken, but too late for a member whose messages are gone.
+            -- The insertion below would detect a taken id too, but only after the checks of the member's messages.
             FOR r IN
                 SELECT n.m, i AS taken FROM unnest(n_member, n_send, n_id) AS n (m, send, id)
                 JOIN instances AS i ON i.id = n.id
@@ -217,7 +219,7 @@ BEGIN
                     AS n (m, send, key, id, shard, name, version, status, execution, owed, wake, blocked, attributes,
                         published, parent, created, ended, parent_key, is_full, checksum)
                 WHERE n.send IS NULL AND m_wave[n.m] = w AND v_code[n.m] = 0
-                -- Two batches that start the same instances meet in one order.
+                -- Sorted, so that two batches that start the same instances lock them in the same order.
                 ORDER BY n.id
                 ON CONFLICT DO NOTHING
                 RETURNING key
@@ -231,7 +233,7 @@ BEGIN
                     WHERE n.send IS NULL AND m_wave[n.m] = w AND v_code[n.m] = 0
                         AND NOT n.key = ANY (coalesce(v_keys, '{}'))
                 LOOP
-                    -- The same member may have been written meanwhile, by a call whose answer was lost.
+                    -- A previous call whose response was lost may have written the same member.
                     SELECT CASE WHEN u.body = t_body[r.m] AND u.checksum = t_checksum[r.m] THEN 8 ELSE 3 END INTO v_other
                     FROM turns AS u
                     WHERE u.key = r.key AND u.execution = t_execution[r.m] AND u.number = t_number[r.m];
@@ -284,7 +286,7 @@ BEGIN
             DELETE FROM attributes AS a USING unnest(c_member, c_mask) AS c (m, mask)
             WHERE c.mask & 128 <> 0 AND m_wave[c.m] = w AND v_code[c.m] = 0 AND a.key = m_key[c.m];
         END IF;
-        -- A member whose id is taken is shown what members before it made of the row.
+        -- A member whose id is taken gets the row as the members before it left it.
         IF v_taken_by <> '{}' THEN
             FOR r IN
                 SELECT y.place, i AS taken FROM unnest(v_taken_by) WITH ORDINALITY AS y (m, place)
@@ -339,7 +341,8 @@ BEGIN
                 due_ms = excluded.due_ms, since_ms = excluded.since_ms, heard_ms = excluded.heard_ms,
                 interruptions = excluded.interruptions, begun = excluded.begun, name = excluded.name, tag = excluded.tag,
                 details = excluded.details, past = excluded.past, work = excluded.work;
-            -- A holder may give its task back meanwhile: each statement looks at the row as it is when its turn comes.
+            -- The holder may give its task back concurrently. Each statement evaluates the row as it is once the lock
+            -- is acquired.
             UPDATE tasks AS y SET cancelled = true
             FROM unnest(w_member, w_op, w_key, w_execution, w_event) AS q (m, op, key, execution, event)
             WHERE q.op = 2 AND m_wave[q.m] = w AND v_code[q.m] = 0
@@ -409,7 +412,7 @@ BEGIN
                     WHERE o_stage[a.send] = g AND m_wave[a.m] = w AND v_code[a.m] = 0
                         AND v_numbers[2 * a.send - 1] = ANY (v_some);
                 END IF;
-                -- What the senders are told of it.
+                -- Reports the outcome of the starts to their senders.
                 FOR r IN
                     SELECT o.m, o.number, o.id, o.key, o.good, o.other, i.key AS taken
                     FROM unnest(o_member, o_stage, o_id, o_key, o_good, o_other) WITH ORDINALITY
@@ -457,7 +460,7 @@ BEGIN
                 SELECT array_agg(number) INTO v_some FROM put;
                 v_done := v_done || v_some;
                 IF true = ANY (o_urgent) THEN
-                    -- Whoever sends an urgent message again is heard again, unless the instance takes none any more.
+                    -- A repeated urgent message marks the stored one as urgent, unless the instance has ended.
                     UPDATE inbox AS b SET urgent = true
                     FROM unnest(o_member, o_stage, o_key, o_dedupe, o_urgent) AS o (m, stage, key, dedupe, urgent)
                     JOIN instances AS i ON i.key = o.key AND i.status < 2

@@ -1,9 +1,9 @@
--- Version 1: deleting instances, and what nobody needs any more.
+-- Version 1: deletes instances, and rows that are no longer needed.
 --
--- An instance with many turns is gone at once: its row, its id, its messages, tasks and requests. Its turns are left to
--- sweeps; until then its key lies in `graves`, and whoever reads or writes turns looks there.
+-- An instance with many turns is deleted immediately, with its id, messages, tasks and requests. Only its turns remain
+-- until they are swept. Until then its key is in `graves`, which every statement that reads or writes turns checks.
 
--- Deletes turns of executions before one, oldest first, and says how many.
+-- Deletes turns of the executions before `p_before`, oldest first, and returns how many.
 CREATE FUNCTION delete_turns(p_key uuid, p_before bigint, p_rows bigint) RETURNS bigint
 LANGUAGE plpgsql VOLATILE
 SET search_path FROM CURRENT SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan
@@ -37,8 +37,9 @@ BEGIN
 END
 $$;
 
--- Whether each instance was deleted (0), has not ended (1), or does not exist (2). With `p_force` it need not have ended.
--- Messages to an instance hold its row, so that none is left behind.
+-- Returns for each instance whether it was deleted (0), has not ended (1), or does not exist (2). With `p_force`,
+-- instances that have not ended are deleted too. Senders lock the instance's row, so that no message remains after the
+-- deletion.
 CREATE FUNCTION delete_instances(p_keys uuid[], p_force boolean) RETURNS smallint[]
 LANGUAGE plpgsql VOLATILE
 SET search_path FROM CURRENT SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan
@@ -62,7 +63,7 @@ BEGIN
 END
 $$;
 
--- Deletes an instance that has ended, and its children that have, level by level, up to a number.
+-- Deletes an instance that has ended, with its ended children, level by level, up to a limit.
 CREATE FUNCTION delete_family(p_key uuid, p_most bigint) RETURNS void
 LANGUAGE plpgsql VOLATILE
 SET search_path FROM CURRENT SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan
@@ -93,7 +94,8 @@ BEGIN
 END
 $$;
 
--- Deletes turns of executions before one, but never of the current one. Whoever owns the instance's shard calls it.
+-- Deletes turns of the executions before `p_execution`, but never of the current one. The owner of the instance's shard
+-- calls it.
 CREATE FUNCTION prune(p_key uuid, p_execution bigint, p_rows bigint, OUT o_rows bigint, OUT o_more boolean)
 LANGUAGE plpgsql VOLATILE
 SET search_path FROM CURRENT SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan
@@ -127,7 +129,7 @@ BEGIN
 END
 $$;
 
--- Deletes at most so many rows that nobody needs any more. Nodes that sweep at the same time leave each other's rows alone.
+-- Deletes up to `p_rows` rows that are no longer needed. Concurrent sweeps skip each other's rows.
 CREATE FUNCTION sweep(p_rows bigint, p_keep_ms bigint, p_at bigint, OUT o_rows bigint, OUT o_more boolean)
 LANGUAGE plpgsql VOLATILE
 SET search_path FROM CURRENT SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan
@@ -168,7 +170,8 @@ BEGIN
             SELECT * INTO v_pruned FROM prune(v_old.key, v_old.execution, v_left);
             v_left := v_left - v_pruned.o_rows;
             IF NOT v_pruned.o_more THEN
-                -- One that names an execution which the instance has not reached would be found again and again.
+                -- A row for an execution that the instance has not reached is deleted, or every sweep would find it
+                -- again.
                 DELETE FROM continuations WHERE key = v_old.key AND execution = v_old.execution;
             END IF;
         END LOOP;

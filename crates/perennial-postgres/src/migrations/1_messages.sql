@@ -1,9 +1,10 @@
--- Version 1: messages and requests from outside of the owner, and what an owner reads in its passes.
+-- Version 1: messages and requests from processes other than the owner, and what an owner reads in its passes.
 
--- Appends messages, each standing for itself. One entry of the arrays for each request, in the order of ids; `r_place` is the
--- place that the caller gave it, in the order of which numbers count up. `n_…` are rows of starts.
--- Codes: 0 sent, 1 duplicate, 2 id taken, 3 no instance, 4 ended, 5 full (`number` is how many wait), 6 key taken.
--- `r_counts` says for which instances unread messages are to be counted; `unread` is how many there were.
+-- Appends messages, independently of each other. The arrays have one entry for each request, sorted by id. `r_place` is
+-- the request's position in the call; numbers are assigned in that order. `n_…` are the rows of starts.
+-- Codes: 0 sent, 1 duplicate, 2 id taken, 3 no instance, 4 ended, 5 full (`number` is the count of unread messages), 6
+-- key taken.
+-- `r_counts` selects the instances whose unread messages are counted; `unread` returns the count.
 CREATE FUNCTION send_messages(
     p_at bigint, p_most bigint,
     r_place integer[], r_kind smallint[], r_id text[], r_key uuid[], r_dedupe text[], r_urgent boolean[], r_counts boolean[], r_body bytea[],
@@ -116,8 +117,8 @@ BEGIN
 END
 $$;
 
--- A page of the inbox of some shards. The row after the page comes without a body: the next one begins there. Numbers are
--- found first, for each shard in its index, and bodies are read only of what fits.
+-- Reads a page of the inbox of some shards. The first row after the page has no body: the next page begins there. The
+-- numbers are found first, with the index of each shard, so that only bodies that fit are read.
 CREATE FUNCTION read_inbox(
     p_session uuid, p_shards smallint[], p_from bigint, p_known bigint[], p_rows bigint, p_bytes bigint)
 RETURNS TABLE (number bigint, key uuid, shard smallint, arrived_ms bigint, urgent boolean, body bytea)
@@ -205,7 +206,7 @@ BEGIN
 END
 $$;
 
--- No row if there is no such instance.
+-- Returns no row if the instance does not exist.
 CREATE FUNCTION put_request(p_id text, p_key uuid, p_patience bigint, p_after bigint, p_body bytea, p_at bigint)
 RETURNS TABLE (number bigint, shard smallint)
 LANGUAGE plpgsql VOLATILE
@@ -227,7 +228,7 @@ BEGIN
 END
 $$;
 
--- As `read_inbox` gives messages.
+-- Returns a page as `read_inbox` does.
 CREATE FUNCTION read_requests(
     p_session uuid, p_shards smallint[], p_from bigint, p_rows bigint, p_bytes bigint, p_at bigint)
 RETURNS TABLE (number bigint, key uuid, shard smallint, deadline_ms bigint, after_number bigint, body bytea)
@@ -260,7 +261,7 @@ BEGIN
 END
 $$;
 
--- Writes a setting, or deletes it, if it still is what was read.
+-- Writes or deletes a setting if its value is still the one that was read.
 CREATE FUNCTION write_setting(p_name text, p_read bytea, p_value bytea) RETURNS boolean
 LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT
 AS $$

@@ -1,6 +1,6 @@
--- Version 1: sessions and shards. `at_ms` stands for the clock in tests; null otherwise.
+-- Version 1: sessions and shards. `p_at` replaces the clock in tests; it is null otherwise.
 --
--- Ending a session deletes its row, which waits for the batch that holds it. Errors of their own: PR001, the session is
+-- Ending a session deletes its row, which waits for a batch that has locked it. Error codes: PR001, the session is
 -- gone; PR003, a node owns shards; PR004, the store was moved.
 
 CREATE FUNCTION owned_shards(p_session uuid)
@@ -8,7 +8,8 @@ RETURNS TABLE (shard smallint, epoch bigint, unclean_ends bigint, note bytea, ga
 LANGUAGE sql STABLE SET search_path FROM CURRENT
 AS $$ SELECT shard, epoch, unclean_ends, note, gaps FROM shards WHERE session = p_session ORDER BY shard $$;
 
--- Gives shards to a session, each at its next epoch. A maintenance session leaves no trace.
+-- Gives shards to a session, each with its next epoch. A maintenance session leaves gaps and idle
+-- times unchanged.
 CREATE FUNCTION give_shards(p_session uuid, p_role text, p_shards smallint[], p_now bigint) RETURNS void
 LANGUAGE sql VOLATILE SET search_path FROM CURRENT
 AS $$
@@ -21,7 +22,7 @@ AS $$
     WHERE shard = ANY (p_shards)
 $$;
 
--- Takes shards away from a session that released them.
+-- Releases shards of a session.
 CREATE FUNCTION release_shards(p_session uuid, p_role text, p_shards smallint[], p_now bigint) RETURNS void
 LANGUAGE sql VOLATILE SET search_path FROM CURRENT
 AS $$
@@ -32,7 +33,7 @@ AS $$
     WHERE session = p_session AND (p_shards IS NULL OR shard = ANY (p_shards))
 $$;
 
--- Opening lanes and maintenance sessions are one after the other, so that neither overlooks the other.
+-- Serializes the opening of lanes and of maintenance sessions, so that each sees the other.
 CREATE FUNCTION insert_session(
     p_id uuid, p_role text, p_node uuid, p_lease bigint, p_info bytea, p_except uuid, p_at bigint)
 RETURNS bigint LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT
@@ -52,7 +53,7 @@ BEGIN
     THEN
         RAISE EXCEPTION 'a node owns shards; maintenance is left to it' USING ERRCODE = 'PR003';
     END IF;
-    -- Nodes and lanes are refused while the store has the mark of a move, which is the message.
+    -- Nodes and lanes are refused while the store is marked as moved. The mark is the message of the error.
     IF p_role <> 'maintenance' THEN
         SELECT convert_from(value, 'UTF8') INTO v_mark FROM settings WHERE name = 'move';
         IF FOUND THEN
@@ -64,7 +65,7 @@ BEGIN
             PERFORM release_shards(v_visitor, 'maintenance', NULL, v_now);
         END LOOP;
     END IF;
-    -- Waiting for a lock must not make a lease that is born expired.
+    -- The clock is read after all locks are acquired, so that a new lease has not expired already.
     v_now := coalesce(p_at, now_ms());
     INSERT INTO sessions (id, role, node, lease_ms, opened_ms, expires_ms, info)
     VALUES (p_id, p_role, p_node, p_lease, v_now, later_ms(v_now, p_lease), p_info);
@@ -125,7 +126,7 @@ DECLARE
     v_missing bigint;
     v_expired record;
 BEGIN
-    -- A session that is renewed meanwhile is not ended: the condition is looked at again once the row is ours.
+    -- The row lock evaluates the condition again: a session that was renewed meanwhile is not ended.
     FOR v_expired IN
         SELECT id, role, expires_ms FROM sessions WHERE expires_ms < v_now ORDER BY id FOR UPDATE
     LOOP
@@ -139,7 +140,7 @@ BEGIN
     END LOOP;
     SELECT role INTO v_role FROM sessions WHERE id = p_session FOR KEY SHARE;
     IF NOT FOUND THEN
-        -- What was ended stays ended: an error would bring it back.
+        -- Returns normally, because an error would roll back the ended sessions.
         RETURN QUERY SELECT -1::smallint, 0::bigint, 0::bigint, NULL::bytea, NULL::bigint[];
         RETURN;
     END IF;
@@ -166,7 +167,7 @@ BEGIN
 END
 $$;
 
--- One row for each shard that the new session owns, or one without a shard.
+-- Returns one row for each shard that the new session owns, or one row without a shard.
 CREATE FUNCTION replace_session(
     p_old uuid, p_id uuid, p_role text, p_node uuid, p_lease bigint, p_info bytea, p_at bigint)
 RETURNS TABLE (now_ms bigint, expires_ms bigint, shard smallint, epoch bigint, unclean_ends bigint, note bytea,
@@ -209,7 +210,7 @@ BEGIN
 END
 $$;
 
--- Refuses a session that is gone or does not own all of the shards.
+-- Raises an error if the session is gone or does not own all of the shards.
 CREATE FUNCTION check_owner(p_session uuid, p_shards smallint[]) RETURNS void
 LANGUAGE plpgsql STABLE SET search_path FROM CURRENT
 AS $$

@@ -1,15 +1,15 @@
 -- Version 1: tables and indexes. Text is compared by its bytes (COLLATE "C"), as everywhere in Perennial.
 --
--- A later version never changes a function that a running node calls: it adds one under another name.
+-- A later version never changes a function that a running node calls. It adds a function with another name.
 
 CREATE TABLE meta (
     version  integer NOT NULL,
-    -- The oldest version of the schema that a program may know and still work here.
+    -- A program that supports at least this schema version can use the store.
     oldest   integer NOT NULL,
     alone    boolean NOT NULL DEFAULT true PRIMARY KEY CHECK (alone)
 );
 
--- Half of each page stays free, so that the next version of a row fits beside it.
+-- Half of each page stays free, so that an updated row fits on the same page and needs no index entries.
 CREATE TABLE instances (
     key         uuid     NOT NULL PRIMARY KEY,
     id          text     COLLATE "C" NOT NULL,
@@ -34,16 +34,16 @@ CREATE TABLE instances (
 CREATE UNIQUE INDEX instances_by_id ON instances (id);
 CREATE INDEX instances_by_name ON instances (name, key);
 CREATE INDEX instances_by_parent ON instances (parent_key, key) WHERE parent_key IS NOT NULL;
--- Most instances complete in the end; a list of those goes by key and finds them soon.
+-- Leaves out completed instances, which are the majority: a list of those scans the primary key and finds them soon.
 CREATE INDEX instances_by_status ON instances (status, key) WHERE status <> 2;
--- What has ended is counted and pruned by this.
+-- Used to count and prune ended instances.
 CREATE INDEX instances_ended ON instances (status, ended_ms) WHERE status >= 2 OR ended_ms IS NOT NULL;
--- What an owner looks for in its shards.
+-- Used by the passes of an owner.
 CREATE INDEX instances_owed ON instances (shard, key) WHERE owed AND status < 2;
 CREATE INDEX instances_due ON instances (shard, wake_at_ms, key) WHERE wake_at_ms IS NOT NULL AND status < 2;
 CREATE INDEX instances_blocked ON instances (shard, key) WHERE blocked IS NOT NULL;
 
--- Rows are inserted and, in the end, deleted; never changed.
+-- Rows are inserted and eventually deleted, but never updated.
 CREATE TABLE turns (
     key        uuid    NOT NULL,
     execution  bigint  NOT NULL,
@@ -53,7 +53,7 @@ CREATE TABLE turns (
     PRIMARY KEY (key, execution, number)
 );
 
--- Numbers are never given twice, and become visible in any order.
+-- Numbers are never reused. They may become visible in any order.
 CREATE SEQUENCE inbox_numbers;
 
 CREATE TABLE inbox (
@@ -61,17 +61,17 @@ CREATE TABLE inbox (
     number      bigint   NOT NULL,
     key         uuid     NOT NULL,
     arrived_ms  bigint   NOT NULL,
-    parked      boolean  NOT NULL, -- only a load shows it
-    urgent      boolean  NOT NULL, -- a blocked instance looks at it, too
+    parked      boolean  NOT NULL, -- returned only by a load
+    urgent      boolean  NOT NULL, -- delivered even if the instance is blocked
     dedupe      text     COLLATE "C",
     body        bytea    NOT NULL,
     PRIMARY KEY (shard, number)
 ) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000);
 
--- Messages without a key for deduplication never collide: null differs from null.
+-- Messages without a deduplication key never conflict, because nulls are distinct.
 CREATE UNIQUE INDEX inbox_by_instance ON inbox (key, dedupe);
 
--- The attributes of instances once more, to be searched by: the beginning of the bytes that sort as their values do.
+-- The index for searches by attribute: a prefix of the bytes that sort as the value does.
 CREATE TABLE attributes (
     key        uuid  NOT NULL,
     name       text  COLLATE "C" NOT NULL,
@@ -87,8 +87,8 @@ CREATE TABLE tasks (
     event          bigint   NOT NULL,
     shard          smallint NOT NULL,
     state          smallint NOT NULL, -- 0 queued, 1 leased, 2 waiting
-    holder         uuid,              -- whose lease it is
-    cancelled      boolean  NOT NULL, -- leased, but nobody waits for it
+    holder         uuid,              -- the session that holds the lease
+    cancelled      boolean  NOT NULL, -- leased, but the result is no longer needed
     attempt        bigint   NOT NULL,
     due_ms         bigint,
     since_ms       bigint,
@@ -103,9 +103,9 @@ CREATE TABLE tasks (
     PRIMARY KEY (key, execution, event)
 ) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000);
 
--- Tasks that a node cannot run do not stand in the way of one that looks for work.
+-- Starts with the name, so that a node skips tasks that it cannot run.
 CREATE INDEX tasks_queued ON tasks (name, tag, key, execution, event) WHERE state = 0;
--- Leases that run out. Those of an owner have no end and are not in it.
+-- Leases that expire. An owner's leases do not expire and are not in this index.
 CREATE INDEX tasks_by_lease ON tasks (due_ms) WHERE state = 1 AND due_ms IS NOT NULL;
 CREATE INDEX tasks_waiting ON tasks (due_ms) WHERE state = 2;
 CREATE INDEX tasks_by_holder ON tasks (holder) WHERE state = 1;
@@ -117,7 +117,7 @@ CREATE TABLE requests (
     key           uuid     NOT NULL,
     shard         smallint NOT NULL,
     deadline_ms   bigint   NOT NULL,
-    after_number  bigint, -- the sender's message that it follows
+    after_number  bigint, -- the sender's last message before the request
     body          bytea    NOT NULL
 );
 
@@ -126,7 +126,7 @@ CREATE INDEX requests_by_instance ON requests (key);
 CREATE INDEX requests_by_deadline ON requests (deadline_ms);
 
 CREATE TABLE replies (
-    number       bigint NOT NULL PRIMARY KEY, -- the request's
+    number       bigint NOT NULL PRIMARY KEY, -- the number of the request
     deadline_ms  bigint NOT NULL,
     body         bytea  NOT NULL
 );
@@ -145,12 +145,12 @@ CREATE TABLE sessions (
 
 CREATE TABLE shards (
     shard          smallint NOT NULL PRIMARY KEY,
-    session        uuid,                -- who owns it
-    epoch          bigint   NOT NULL,   -- how often its owner has changed
+    session        uuid,                -- the owner
+    epoch          bigint   NOT NULL,   -- increases with every change of the owner
     unclean_ends   bigint   NOT NULL,
     note           bytea,
     gaps           bigint[] NOT NULL,   -- from, until, from, until, …
-    idle_since_ms  bigint               -- since when no lane has owned it
+    idle_since_ms  bigint               -- when the last lane released or lost it
 ) WITH (fillfactor = 50);
 
 CREATE INDEX shards_by_session ON shards (session) WHERE session IS NOT NULL;
@@ -162,12 +162,12 @@ CREATE TABLE settings (
     value  bytea NOT NULL
 );
 
--- Instances that were deleted and have turns left to be swept.
+-- Deleted instances whose turns have not been swept yet.
 CREATE TABLE graves (
     key  uuid NOT NULL PRIMARY KEY
 );
 
--- When executions began that were not the first, as long as turns of those before them may be stored.
+-- The start times of executions other than the first, as long as turns of earlier executions may be stored.
 CREATE TABLE continuations (
     key        uuid   NOT NULL,
     execution  bigint NOT NULL,
@@ -177,10 +177,10 @@ CREATE TABLE continuations (
 
 CREATE INDEX continuations_by_time ON continuations (at_ms, key, execution);
 
--- The store's clock, at the moment of the call.
+-- The store's clock at the time of the call.
 CREATE FUNCTION now_ms() RETURNS bigint LANGUAGE sql VOLATILE
 AS $$ SELECT floor(extract(epoch FROM pg_catalog.clock_timestamp()) * 1000)::bigint $$;
 
--- `a + b` for times that may be at the end of all time.
+-- `a + b`, saturating at the largest time.
 CREATE FUNCTION later_ms(a bigint, b bigint) RETURNS bigint LANGUAGE sql IMMUTABLE
 AS $$ SELECT CASE WHEN a > 9223372036854775807 - b THEN 9223372036854775807 ELSE a + b END $$;

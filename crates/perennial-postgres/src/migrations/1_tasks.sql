@@ -1,7 +1,6 @@
--- Version 1: tasks, and who runs them under which lease.
+-- Version 1: tasks and their leases.
 
--- Queues tasks again whose lease ran out; those that nobody waits for are deleted. What another node looks at is left to
--- it.
+-- Queues tasks whose lease expired, and deletes those that were cancelled. Rows locked by another node are skipped.
 CREATE FUNCTION end_leases(p_now bigint) RETURNS void
 LANGUAGE plpgsql VOLATILE
 SET search_path FROM CURRENT SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan
@@ -30,8 +29,8 @@ BEGIN
 END
 $$;
 
--- Leases queued tasks to a holder. Names are found by leaps through the index, so that tasks which nobody here can run
--- stand in the way of nobody.
+-- Leases queued tasks to a holder. A loose index scan finds the names, so that tasks which this holder cannot run are
+-- skipped, however many there are.
 CREATE FUNCTION take_tasks(
     p_holder uuid, p_names text[], p_prefixes text[], p_tags text[], p_limit bigint, p_lease bigint, p_at bigint)
 RETURNS SETOF tasks
@@ -79,7 +78,7 @@ BEGIN
 END
 $$;
 
--- For each task: 0 kept, 1 cancelled, 2 gone. Evidence: 0 none, 1 begins, 2 healthy.
+-- Returns for each task: 0 kept, 1 cancelled, 2 gone. Evidence: 0 none, 1 begins, 2 healthy.
 CREATE FUNCTION renew_tasks(
     p_holder uuid, p_keys uuid[], p_executions bigint[], p_events bigint[], p_details text[], p_evidence smallint[],
     p_lease bigint, p_at bigint)
@@ -106,8 +105,8 @@ BEGIN
 END
 $$;
 
--- Ends a holder's attempt: its result is appended to the instance's inbox and the row is deleted. `o_shard` is where a
--- message was appended.
+-- Ends a holder's attempt: appends its result to the instance's inbox and deletes the row. `o_shard` is the shard of
+-- the appended message.
 CREATE FUNCTION finish_task(
     p_holder uuid, p_key uuid, p_execution bigint, p_event bigint, p_attempt bigint, p_body bytea, p_at bigint,
     OUT o_finished boolean, OUT o_shard smallint)
@@ -115,7 +114,7 @@ LANGUAGE plpgsql VOLATILE
 SET search_path FROM CURRENT SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan
 AS $$
 BEGIN
-    -- The instance first, as whoever deletes it does.
+    -- Locks the instance first, as a deletion does, to avoid deadlocks.
     PERFORM 1 FROM instances WHERE key = p_key FOR KEY SHARE;
     DELETE FROM tasks
     WHERE key = p_key AND execution = p_execution AND event = p_event AND state = 1 AND holder = p_holder
@@ -130,7 +129,7 @@ BEGIN
 END
 $$;
 
--- The shards of the tasks that can be taken now.
+-- Returns the shards of the tasks that can be taken now.
 CREATE FUNCTION give_back_tasks(p_holder uuid, p_keys uuid[], p_executions bigint[], p_events bigint[], p_at bigint)
 RETURNS SETOF smallint
 LANGUAGE plpgsql VOLATILE

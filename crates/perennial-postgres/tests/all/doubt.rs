@@ -1,4 +1,4 @@
-//! Commits whose answer was lost, and servers that go away.
+//! Commits whose response was lost, and servers that stop.
 
 use perennial_core::store::{SessionRole, StoreError};
 use perennial_testkit::conformance::instances::{Build, bytes, member, message, outgoing, row, start};
@@ -20,7 +20,7 @@ fn n10_a_commit_whose_answer_was_lost_is_in_doubt_and_settled_by_the_same_bytes(
     wire.lose_answers();
     let lost = store.try_commit(session, [turn.clone()]);
     assert!(matches!(lost, Err(StoreError::Unknown(_))), "{lost:?}");
-    // A connection that was cut just after the commit was sent: it was written all the same.
+    // The connection is cut after the commit was sent, so the commit is written anyway.
     while beside.find("a").is_none() {
         std::thread::yield_now();
     }
@@ -42,7 +42,7 @@ fn n10_a_backend_that_is_terminated_leaves_the_commit_in_doubt_and_nothing_writt
     let a = row(1, "a");
     store.write(session, start(&a));
     let sql = Sql::in_schema(&url);
-    // The batch waits for a row that somebody else holds.
+    // The batch waits for a lock that another transaction holds.
     sql.run("BEGIN; LOCK TABLE turns IN EXCLUSIVE MODE");
     let (reply, answer) = waiting();
     let batch = store.with_epochs(session, [member(&a).turn(2, "second")]);
@@ -76,6 +76,6 @@ fn g32_a_server_that_crashes_and_comes_back_has_lost_nothing_that_was_acknowledg
         assert_eq!(store.turns(&a, 1, 0, 10).len(), usize::try_from(turn).unwrap());
         assert_eq!(store.load(&a, 0).unwrap().inbox.last().unwrap().number, number);
     }
-    // A server that syncs says so, and one that does not is warned about; either is used.
+    // A server that does not sync only causes a warning; both kinds are used.
     assert_eq!(store.renew(session).map(|lease| lease.expires_ms > lease.now_ms), Ok(true));
 }

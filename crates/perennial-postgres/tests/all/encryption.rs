@@ -1,4 +1,4 @@
-//! Connections with TLS: what each `sslmode` asks of the server.
+//! TLS connections: what each `sslmode` requires of the server.
 
 use perennial_core::store::StoreError;
 use perennial_postgres::open;
@@ -6,7 +6,7 @@ use perennial_testkit::postgres::{ServerOptions, TestServer};
 
 use crate::support::{Sql, options, subject};
 
-/// The server's certificate is for 127.0.0.1, signed by the authority beside it.
+/// The server's certificate is valid for 127.0.0.1 and signed by `authority.pem`.
 fn encrypting_server() -> TestServer {
     let options = ServerOptions::default()
         .unsynced()
@@ -33,7 +33,7 @@ fn s9_each_ssl_mode_checks_what_it_says() {
     let server = encrypting_server();
     let (authority, other) = (certificate("authority.pem"), certificate("other_authority.pem"));
     let url = server.with_schema("perennial");
-    // By another name than the certificate has.
+    // A host name that is not in the certificate.
     let localhost = url.replace("127.0.0.1", "localhost");
     let encrypted = "SELECT count(*) FROM pg_stat_ssl AS s JOIN pg_stat_activity AS a ON a.pid = s.pid \
          WHERE s.ssl AND a.application_name = 'perennial'";

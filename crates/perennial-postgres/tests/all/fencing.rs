@@ -1,4 +1,4 @@
-//! Batches and takeovers at the same time, and transactions that meet.
+//! Concurrent batches and takeovers, and conflicting transactions.
 
 use std::thread;
 
@@ -27,8 +27,8 @@ fn s1_whoever_ends_a_session_waits_for_its_batch() {
     let (reply, replaced) = waiting();
     store.store().replace_session(session, new.clone(), reply);
     beside.wait_for_waiters(1, &format!("{}\".replace_session", schema_of(&url)));
-    // A renewal waits for nobody: the batch and whoever wants to end the session hold the row in other ways. It comes
-    // before the end, or is told that the session is gone.
+    // A renewal does not wait: its lock conflicts neither with the batch's nor with the takeover's. It succeeds, or
+    // fails because the session has ended.
     sql.run("COMMIT");
     assert_eq!(answer_of(&batch), Ok(vec![durable()]), "the batch was first");
     assert_eq!(answer_of(&replaced).unwrap().shards.len(), SHARDS);
@@ -70,7 +70,7 @@ fn s2_the_same_bytes_at_the_same_time_are_durable_twice_and_written_once() {
     }
 }
 
-/// Two lanes that send to each other's instances in opposite orders, again and again.
+/// Two lanes repeatedly send to each other's instances in opposite orders.
 #[test]
 fn s2_batches_that_meet_all_go_through() {
     let url = TestServer::shared().new_schema();
@@ -91,7 +91,7 @@ fn s2_batches_that_meet_all_go_through() {
         {
             scope.spawn(move || {
                 for round in 0..ROUNDS {
-                    // Each timer that fires holds its instance against senders.
+                    // Each timer that fires locks its instance against senders.
                     let members = own.iter().zip(others.iter().rev()).map(|(own, other)| {
                         let mut member =
                             member(own).turn(round + 2, "next").sending([outgoing(other, None, "hi")]);
@@ -110,7 +110,7 @@ fn s2_batches_that_meet_all_go_through() {
     assert_eq!(received, 2 * of_one.len().min(of_other.len()) * usize::try_from(ROUNDS).unwrap());
 }
 
-/// Many who start the same ids, each in an order of its own.
+/// Many callers start the same ids, each in a different order.
 #[test]
 fn g17_of_many_starts_of_the_same_ids_one_each_succeeds() {
     let url = TestServer::shared().new_schema();
@@ -143,7 +143,7 @@ fn n7_nodes_that_claim_at_the_same_time_share_all_shards() {
     let gone = new_session(SessionRole::Lane, 2_000);
     dead.open(gone.clone()).unwrap();
     assert_eq!(dead.claim(gone.id, SHARDS).unwrap().len(), SHARDS);
-    // Its lease is over by the server's clock; whoever claims first ends it.
+    // The lease has expired by the server's clock. The first claim ends the session.
     let is_over = || {
         let directory = dead.directory();
         directory.sessions.iter().all(|session| session.expires_ms < directory.now_ms)
@@ -159,7 +159,7 @@ fn n7_nodes_that_claim_at_the_same_time_share_all_shards() {
                 scope.spawn(move || {
                     let session = node.open_session(60_000);
                     let mut rows = Vec::new();
-                    // Those who came second find some shards taken, and claim again.
+                    // Later claims find some shards taken, and try again.
                     while rows.len() < SHARDS / 8 {
                         rows = node.claim_rows(session, SHARDS / 8).unwrap();
                     }
@@ -182,7 +182,7 @@ fn g13_a_timer_waits_for_a_message_that_is_on_its_way() {
     let session = store.own_all();
     let a = row(1, "a");
     store.write(session, start(&a));
-    // As a sender does: it holds the instance, reads the clock, and has not committed yet.
+    // Does what a sender does: locks the instance and reads the clock, without committing.
     let key = a.key.to_string();
     sender.run(&format!(
         "BEGIN; SELECT 1 FROM instances WHERE key = '{key}' FOR KEY SHARE;

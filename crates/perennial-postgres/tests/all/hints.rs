@@ -1,4 +1,4 @@
-//! Hints between processes, which here are stores with connections of their own.
+//! Hints between processes. Each process is simulated by a store with connections of its own.
 
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
@@ -18,7 +18,7 @@ fn hints(subject: &Subject) -> mpsc::Receiver<Changes> {
     hints
 }
 
-/// Waits until so many listen on the schema's channel.
+/// Waits until `listeners` connections listen on the schema's channel.
 fn wait_for_listeners(sql: &Sql, url: &str, listeners: usize) {
     let listening = "SELECT pid FROM pg_stat_activity WHERE query LIKE $1";
     let pattern = format!("%LISTEN \"perennial:{}\"%", schema_of(url));
@@ -95,7 +95,7 @@ fn n12_what_is_told_while_the_connection_is_lost_arrives_after_all() {
     let a = row(1, "a");
     owner.write(session, start(&a));
     let sql = Sql::connect(&url);
-    // The owner's own connection is not lost: what it hears comes from the sender.
+    // Only the sender's connection is lost, so a received hint comes from the sender.
     let listening =
         "SELECT pid FROM pg_stat_activity WHERE query LIKE $1 ORDER BY backend_start DESC LIMIT 1";
     let pattern = format!("%LISTEN \"perennial:{}\"%", schema_of(&url));

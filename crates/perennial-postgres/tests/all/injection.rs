@@ -1,4 +1,4 @@
-//! Whatever text callers bring is text, and never SQL.
+//! Text from callers is never interpreted as SQL.
 
 use perennial_core::store::{Criteria, InstanceRow, SendOutcome, SendRequest, Served, attribute};
 use perennial_testkit::conformance::instances::{

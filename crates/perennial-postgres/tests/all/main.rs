@@ -1,4 +1,4 @@
-//! The integration tests of the crate, in one program: they link once.
+//! The integration tests of the crate, in one binary, so that they are linked once.
 
 mod support;
 

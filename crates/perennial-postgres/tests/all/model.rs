@@ -1,4 +1,4 @@
-//! The PostgreSQL store and the model give the same answers, over many drawn sequences of calls.
+//! The PostgreSQL store and the model return the same results for many random sequences of calls.
 
 use perennial_postgres::open;
 use perennial_testkit::conformance::{Candidate, TestClock, compare_with_model};
@@ -6,7 +6,7 @@ use perennial_testkit::postgres::TestServer;
 
 use crate::support::{Sql, candidate, options};
 
-/// How many seeds are tried unless the environment variable `PERENNIAL_MODEL_SEEDS` says otherwise.
+/// Number of seeds, unless the environment variable `PERENNIAL_MODEL_SEEDS` is set.
 const SEEDS: u64 = 12;
 
 #[test]
@@ -15,7 +15,7 @@ fn s2_a_server_answers_as_the_model_does() {
     compare_with_model(1_000..1_000 + seeds.unwrap_or(SEEDS), 250, &candidate);
 }
 
-/// As behind a pooler that gives connections away after each transaction: nothing is kept in a session.
+/// Behind a pooler that assigns connections per transaction, no state is kept in a session.
 #[test]
 fn n12_answers_are_the_same_without_prepared_statements_and_settings() {
     let server = TestServer::shared();
@@ -30,5 +30,5 @@ fn n12_answers_are_the_same_without_prepared_statements_and_settings() {
     let kept = "SELECT query FROM pg_stat_activity WHERE application_name = $1";
     let kept: Vec<String> = Sql::connect(&url).query(kept, &[&name]).iter().map(|row| row.get(0)).collect();
     assert!(kept.iter().any(|query| query.contains("instances")), "{kept:?}");
-    assert!(!kept.iter().any(|query| query.contains("LISTEN")), "nobody listens: {kept:?}");
+    assert!(!kept.iter().any(|query| query.contains("LISTEN")), "no connection listens: {kept:?}");
 }

@@ -1,4 +1,4 @@
-//! Opening a store: what is made, what is refused, and what many at once may do.
+//! Opening a store: what is created, what is refused, and what happens if many processes open it at once.
 
 use std::sync::Barrier;
 use std::thread;
@@ -59,7 +59,7 @@ fn s9_a_newer_schema_is_refused_and_left_as_it_is() {
         ),
         "{reason}"
     );
-    // One that says that this version may work on it is worked on, and not taken back.
+    // A newer schema that declares this version compatible is used, and keeps its version.
     sql.run("UPDATE meta SET oldest = 1");
     assert_eq!(subject(&url).find("a"), None);
     assert_eq!(sql.query("SELECT version FROM meta", &[])[0].get::<_, i32>(0), 99);
@@ -89,7 +89,7 @@ fn s9_two_applications_in_one_database_never_see_each_other() {
     assert_eq!(other.find("a"), None);
     assert_eq!(other.list(&Criteria::default(), None, 10).rows, []);
     assert_eq!(other.directory().sessions.len(), 1);
-    // The same id and the same key are free there.
+    // The same id and the same key are free in the other schema.
     assert_eq!(other.commit(sessions[1], [start(&row(1, "a"))]), [durable()]);
     assert_eq!(other.load(&row(1, "a"), 0).unwrap().inbox, []);
     assert_eq!(one.load(&row(1, "a"), 0).unwrap().inbox.len(), 1);
@@ -104,7 +104,7 @@ fn s9_a_role_without_rights_is_told_what_it_needs() {
     sql.run(&format!("CREATE ROLE {role} LOGIN PASSWORD 'secret'"));
     let stranger = as_role(&url, &role);
     let reason = refusal(&stranger);
-    assert!(reason.contains(&format!("{role} may not use or make the schema")), "{reason}");
+    assert!(reason.contains(&format!("{role} may not use or create the schema")), "{reason}");
     assert!(reason.contains("permission denied for database"), "{reason}");
     drop(subject(&url));
     let reason = refusal(&stranger);
@@ -156,7 +156,7 @@ fn s9_logins_and_databases_that_do_not_exist_are_refused_with_the_reason() {
     let reason = refusal(&url.replace("/postgres?", "/no_such_database?"));
     assert!(reason.contains("database \"no_such_database\" does not exist"), "{reason}");
     let Err(error) = open("postgres://me@127.0.0.1:1/shop", options()) else {
-        panic!("nobody listens there")
+        panic!("no server listens there")
     };
     assert!(matches!(error, StoreError::Unavailable(_)), "a server that is down may come up: {error}");
 }

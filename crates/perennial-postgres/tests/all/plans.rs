@@ -1,5 +1,5 @@
-//! How the server finds rows: never by reading a whole table, whether it is empty, small or large. It says so itself: every
-//! statement is explained as it runs, those inside of functions too.
+//! No statement scans a whole table, whether the table is empty, small or large. The server's log shows it:
+//! auto_explain logs the plan of every statement, including those inside functions.
 
 use std::fs;
 
@@ -17,7 +17,7 @@ use perennial_testkit::postgres::{ServerOptions, TestServer};
 
 use crate::support::{Sql, subject};
 
-/// Tables that stay small, whatever happens: a look at all rows is the best plan.
+/// Tables that always stay small: a sequential scan is the best plan for them.
 const SMALL: [&str; 3] = ["sessions", "shards", "meta"];
 
 fn explaining_server() -> TestServer {
@@ -32,7 +32,7 @@ fn explaining_server() -> TestServer {
     TestServer::start(&options)
 }
 
-/// Calls everything that a node or a client calls often.
+/// Makes every call that nodes and clients make often.
 fn call_everything(store: &Subject) {
     let session = store.own_all();
     let node = new_session(SessionRole::Node, 60_000);
@@ -130,7 +130,7 @@ fn list_everything(store: &Subject) {
     }
 }
 
-/// Fills a schema with so many instances, most of them completed.
+/// Fills a schema with `instances` instances, most of them completed.
 fn fill(sql: &Sql, instances: u64) {
     sql.run(&format!(
         "INSERT INTO instances SELECT lpad(to_hex(n), 32, '0')::uuid, 'order-' || n, n % {SHARDS}, 'checkout', '1.0.0',
@@ -148,18 +148,18 @@ fn fill(sql: &Sql, instances: u64) {
     ));
 }
 
-/// An index that has to be read as a whole is no better than the table.
-const MOST_PASSED_OVER: u64 = 3_000;
+/// Maximum number of rows that a filter may remove. Scanning a whole index is as bad as scanning the table.
+const MAX_ROWS_REMOVED: u64 = 3_000;
 
-/// Every line of the log in which a whole table is read, but for those that stay small, or in which many rows are passed
-/// over.
+/// Returns the log lines that show a scan of a whole table, other than the small ones, or a filter that removes many
+/// rows.
 fn whole_reads(server: &TestServer, from: usize) -> Vec<String> {
     let log = fs::read_to_string(server.log()).unwrap();
     let is_large = |line: &&str| !SMALL.iter().any(|table| line.contains(&format!("Seq Scan on {table} ")));
     let passes_over = |line: &&str| {
         let removed =
             line.trim().strip_prefix("Rows Removed by Filter: ").and_then(|rows| rows.parse::<u64>().ok());
-        removed.is_some_and(|rows| rows > MOST_PASSED_OVER)
+        removed.is_some_and(|rows| rows > MAX_ROWS_REMOVED)
     };
     let lines: Vec<&str> = log[from..].lines().collect();
     let is_odd = |line: &&str| (line.contains("Seq Scan on ") && is_large(line)) || passes_over(line);
@@ -182,7 +182,7 @@ fn s7_no_statement_reads_a_whole_table_however_large_it_is() {
         let store = subject(&url);
         let sql = Sql::in_schema(&url);
         if rows > 0 {
-            // Somebody works on the empty store first: plans that were made then are kept.
+            // The store is used while it is empty, so that plans made then are kept.
             store.find("a");
             fill(&sql, rows);
         }

@@ -1,4 +1,4 @@
-//! What the log says about servers that do not keep what they acknowledge.
+//! Warnings about servers that can lose acknowledged commits.
 
 use std::fmt::{Debug, Write};
 use std::sync::{Mutex, OnceLock, PoisonError};
@@ -12,7 +12,7 @@ use crate::support::subject;
 
 static WARNINGS: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
-/// Keeps the warnings of all tests in this process.
+/// Collects the warnings of all tests in this process.
 struct Listener;
 
 impl Subscriber for Listener {
@@ -47,7 +47,7 @@ impl Visit for Line {
     }
 }
 
-/// The warnings about a port.
+/// The warnings that mention a port.
 fn warnings_about(port: u16) -> Vec<String> {
     let all = WARNINGS.lock().unwrap_or_else(PoisonError::into_inner);
     all.iter().filter(|line| line.contains(&format!(":{port}/"))).cloned().collect()

@@ -1,14 +1,14 @@
-//! Where PostgreSQL is installed.
+//! Finds the installed PostgreSQL programs.
 
 use std::path::{Path, PathBuf};
 
-/// What the package is called where the usual ones are not installed.
+/// The message if no server is installed.
 const HINT: &str = "no PostgreSQL server is installed: `initdb` and `postgres` are neither in PATH nor in \
      /usr/lib/postgresql/*/bin. Install it (Debian and Ubuntu: apt-get install postgresql), or name a server in \
      PERENNIAL_TEST_POSTGRES=postgres://user:password@host/database";
 
-/// The directory with the server's programs: the first of PATH that has them, or else the newest version of the directories
-/// that distributions use.
+/// Returns the directory with the server's programs: the first one in PATH that has them, or else the newest version in
+/// the directories that distributions use.
 pub(super) fn find() -> Result<PathBuf, String> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let in_path = std::env::split_paths(&path).find(|directory| is_complete(directory));
@@ -19,7 +19,7 @@ fn is_complete(directory: &Path) -> bool {
     ["initdb", "postgres", "pg_isready"].iter().all(|program| directory.join(program).is_file())
 }
 
-/// Debian keeps versions side by side.
+/// Debian installs each version in a directory of its own.
 fn newest(root: &str) -> Option<PathBuf> {
     let versions = std::fs::read_dir(root).ok()?.flatten();
     let numbered = |entry: std::fs::DirEntry| {

@@ -1,8 +1,9 @@
-//! PostgreSQL servers for tests: private ones that a test starts, stops and kills, and one that a whole test run shares.
+//! PostgreSQL servers for tests: private ones that a test starts, stops and kills, and one that all tests of a run
+//! share.
 //!
-//! A server lives in a temporary directory, listens on a free port of the loopback address alone, and wants a password that
-//! is drawn for it. It is stopped by its process id, even if the test panics or its process is killed. Nothing is
-//! skipped where no PostgreSQL is installed: the test fails with a line that says what to install.
+//! A server runs in a temporary directory, listens only on a free port of the loopback address, and requires a random
+//! password. It is stopped by its process id, even if the test panics or its process is killed. Tests are not skipped
+//! if PostgreSQL is not installed: they fail with a message that says what to install.
 //!
 //! ```no_run
 //! use perennial_testkit::postgres::TestServer;
@@ -26,10 +27,10 @@ use process::{Cluster, Process};
 /// The environment variable that names a server to use instead of starting one, as a `postgres://` URL.
 pub const URL_VARIABLE: &str = "PERENNIAL_TEST_POSTGRES";
 
-/// The user that servers are made with.
+/// The superuser of started servers.
 const USER: &str = "perennial";
 
-/// How a server is started.
+/// Options for starting a server.
 #[derive(Clone, Debug, Default)]
 pub struct ServerOptions {
     unsynced: bool,
@@ -38,7 +39,7 @@ pub struct ServerOptions {
 }
 
 impl ServerOptions {
-    /// Does not wait for the disk. Commits are lost in a crash of the machine, not in one of the server.
+    /// Turns off syncing to disk. Commits survive a crash of the server, but not of the machine.
     #[must_use]
     pub fn unsynced(mut self) -> ServerOptions {
         self.unsynced = true;
@@ -52,7 +53,7 @@ impl ServerOptions {
         self
     }
 
-    /// Puts a file into the data directory, readable for the server alone: a certificate, or the key to it.
+    /// Adds a file to the data directory that only the server can read, such as a certificate or its key.
     #[must_use]
     pub fn file(mut self, name: &str, content: &[u8]) -> ServerOptions {
         self.files.push((name.to_owned(), content.to_owned()));
@@ -65,11 +66,11 @@ impl ServerOptions {
 pub struct TestServer {
     /// Ends with the name of the database.
     url: String,
-    /// Nothing if somebody else runs the server.
+    /// `None` if the server was not started by this process.
     own: Option<Own>,
 }
 
-/// A server that ends with the value that holds it.
+/// A private server, which stops when it is dropped.
 #[derive(Debug)]
 struct Own {
     cluster: Cluster,
@@ -81,12 +82,12 @@ impl TestServer {
     ///
     /// # Panics
     ///
-    /// With one line that says what to do if no server can be started.
+    /// If no server can be started. The message says what to do.
     pub fn start(options: &ServerOptions) -> TestServer {
         TestServer::try_start(options).unwrap_or_else(|problem| panic!("{problem}"))
     }
 
-    /// The same, with the reason if there is no server.
+    /// Like [`start`](TestServer::start), but returns the reason if no server can be started.
     pub fn try_start(options: &ServerOptions) -> Result<TestServer, String> {
         let cluster = Cluster::create(&process::new_directory("private"), options)?;
         let process = cluster.start(std::process::id())?;
@@ -94,13 +95,13 @@ impl TestServer {
         Ok(TestServer { url, own: Some(Own { cluster, process: Mutex::new(Some(process)) }) })
     }
 
-    /// The server that all tests of a run share: the one that [`URL_VARIABLE`] names, or else one that the first test starts
-    /// and that ends with the run. A run is a process, or all processes of one run of cargo-nextest. It does not wait for
-    /// the disk.
+    /// Returns the server that all tests of a run share: the one that [`URL_VARIABLE`] names, or else one that the
+    /// first test starts and that stops at the end of the run. A run is a process, or all processes of one run of
+    /// cargo-nextest. A started server does not sync to disk.
     ///
     /// # Panics
     ///
-    /// As [`start`](TestServer::start) does.
+    /// If no server can be started.
     pub fn shared() -> TestServer {
         let url = match std::env::var(URL_VARIABLE) {
             Ok(url) => url,
@@ -109,12 +110,12 @@ impl TestServer {
         TestServer { url, own: None }
     }
 
-    /// The URL of its database.
+    /// The URL of the server's database.
     pub fn url(&self) -> &str {
         &self.url
     }
 
-    /// The URL of a schema that no other test uses. It does not exist yet.
+    /// Returns the URL of a schema that no other test uses. The schema does not exist yet.
     pub fn new_schema(&self) -> String {
         self.with_schema(&unique("test"))
     }
@@ -125,33 +126,33 @@ impl TestServer {
         format!("{}{separator}schema={schema}", self.url)
     }
 
-    /// The port it listens on. A server that is started again keeps it.
+    /// The port that the server listens on. A restarted server keeps its port.
     pub fn port(&self) -> u16 {
         self.own().cluster.port()
     }
 
-    /// What it logs.
+    /// The path of the server's log.
     pub fn log(&self) -> PathBuf {
         self.own().cluster.log()
     }
 
-    /// Its data directory.
+    /// The path of the data directory.
     pub fn data(&self) -> &Path {
         self.own().cluster.data()
     }
 
-    /// Ends the server's processes at once, as a crash does (`pg_ctl stop -m immediate`). It recovers when it is started
+    /// Stops the server without a checkpoint (`pg_ctl stop -m immediate`), like a crash. It recovers when it is started
     /// again.
     pub fn kill(&self) {
         self.end(process::Stop::Immediate);
     }
 
-    /// Kills the server's first process (`kill -9`). Its other processes notice, and end by themselves.
+    /// Kills the server's main process (`kill -9`). Its other processes notice this and exit.
     pub fn kill_first_process(&self) {
         self.end(process::Stop::Kill);
     }
 
-    /// Stops the server in order, without waiting for its clients (`pg_ctl stop -m fast`).
+    /// Stops the server cleanly, without waiting for its clients (`pg_ctl stop -m fast`).
     pub fn stop(&self) {
         self.end(process::Stop::Fast);
     }
@@ -162,11 +163,11 @@ impl TestServer {
         }
     }
 
-    /// Starts the server again after it was stopped or killed, on the same port, with everything that it had synced.
+    /// Restarts the server after it was stopped or killed, on the same port and with the same data.
     ///
     /// # Panics
     ///
-    /// If it does not start.
+    /// If the server does not start.
     pub fn start_again(&self) {
         let mut process = self.process();
         if process.is_none() {
@@ -192,15 +193,15 @@ impl Drop for TestServer {
     }
 }
 
-/// A name that nobody on this machine has drawn before.
+/// Returns a name that is unique on this machine.
 fn unique(prefix: &str) -> String {
-    static DRAWN: AtomicU64 = AtomicU64::new(0);
-    let (process, drawn) = (std::process::id(), DRAWN.fetch_add(1, Ordering::Relaxed));
+    static COUNTER: AtomicU64 = AtomicU64::new(0);
+    let (process, count) = (std::process::id(), COUNTER.fetch_add(1, Ordering::Relaxed));
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos());
-    format!("{prefix}_{process:x}_{drawn:x}_{:x}", now % (1 << 48))
+    format!("{prefix}_{process:x}_{count:x}_{:x}", now % (1 << 48))
 }
 
-/// A password that cannot be guessed from outside of the machine: keys of hash maps are random.
+/// Returns a random password. The standard library seeds `RandomState` randomly.
 fn draw_password() -> String {
     use std::hash::{BuildHasher, RandomState};
     format!("{:016x}{:016x}", RandomState::new().hash_one(0), RandomState::new().hash_one(1))

@@ -1,4 +1,4 @@
-//! A database cluster in a temporary directory, and the process that serves it.
+//! A database cluster in a temporary directory, and the server process.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
@@ -12,18 +12,19 @@ use std::time::{Duration, Instant};
 
 use super::{ServerOptions, USER, binaries, draw_password, unique};
 
-/// How long a server may take to accept connections. One that recovers after a crash takes longer.
+/// How long a server may take to accept connections. Recovery after a crash takes longer than a normal start.
 const PATIENCE: Duration = Duration::from_secs(60);
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// How long processes of a killed server may outlive it.
-const OUTLIVING: Duration = Duration::from_secs(20);
+/// How long other processes of a killed server may keep running.
+const RESTART_PATIENCE: Duration = Duration::from_secs(20);
 
-/// A port that was free may be taken by another program before the server has it.
+/// Number of ports to try. Another program may take a free port before the server binds it.
 const PORTS_TRIED: usize = 5;
 
-/// Ends a server when the process that it belongs to has ended, however that happened: `$1` is that process, `$2` the
-/// server, `$3` the directory, and the name `$4` tells that the server's number was not given to another process.
+/// A shell script that stops the server when the process it belongs to has ended for any reason. `$1` is that process,
+/// `$2` the server, `$3` the directory. `$4` is text of the server's command line; it shows that the process id was not
+/// reused by another process.
 const KEEPER: &str = r#"
     while kill -0 "$1" 2>/dev/null && kill -0 "$2" 2>/dev/null; do sleep 0.2; done
     if ps -o args= -p "$2" 2>/dev/null | grep -qF "$4"; then kill -QUIT "$2" 2>/dev/null; fi
@@ -35,7 +36,7 @@ pub(super) fn new_directory(kind: &str) -> PathBuf {
     std::env::temp_dir().join(unique(&format!("perennial_postgres_{kind}")))
 }
 
-/// The files of a server.
+/// The files of a server, and how to start it.
 #[derive(Debug)]
 pub(super) struct Cluster {
     bin: PathBuf,
@@ -47,7 +48,7 @@ pub(super) struct Cluster {
     options: ServerOptions,
 }
 
-/// Whom a server runs as if the test runs as root, which PostgreSQL refuses.
+/// The account that runs the server if the test runs as root, because PostgreSQL refuses to run as root.
 #[derive(Clone, Copy, Debug)]
 struct Account {
     user: u32,
@@ -55,13 +56,13 @@ struct Account {
 }
 
 impl Cluster {
-    /// Makes an empty cluster in a directory that does not exist.
+    /// Creates an empty cluster in a directory that does not exist yet.
     pub(super) fn create(directory: &Path, options: &ServerOptions) -> Result<Cluster, String> {
         let bin = binaries::find()?;
-        let told = |what: &str, error: std::io::Error| format!("{what} {}: {error}", directory.display());
-        fs::create_dir_all(directory).map_err(|error| told("cannot make", error))?;
+        let failed = |what: &str, error: std::io::Error| format!("{what} {}: {error}", directory.display());
+        fs::create_dir_all(directory).map_err(|error| failed("cannot create", error))?;
         let mode = fs::Permissions::from_mode(0o700);
-        fs::set_permissions(directory, mode).map_err(|error| told("cannot protect", error))?;
+        fs::set_permissions(directory, mode).map_err(|error| failed("cannot protect", error))?;
         let cluster = Cluster {
             bin,
             data: directory.join("data"),
@@ -71,7 +72,7 @@ impl Cluster {
             account: account()?,
             options: options.clone(),
         };
-        cluster.give_away(directory)?;
+        cluster.change_owner(directory)?;
         let password_file = directory.join("password");
         cluster.write(&password_file, cluster.password.as_bytes())?;
         cluster.initialise(&password_file)?;
@@ -89,11 +90,11 @@ impl Cluster {
         if output.status.success() {
             return Ok(());
         }
-        let said = String::from_utf8_lossy(&output.stderr);
-        Err(format!("initdb failed: {}", said.lines().last().unwrap_or("it said nothing")))
+        let messages = String::from_utf8_lossy(&output.stderr);
+        Err(format!("initdb failed: {}", messages.lines().last().unwrap_or("no output")))
     }
 
-    /// Starts the server, and waits until it accepts connections. It ends with the process `watched` at the latest.
+    /// Starts the server, and waits until it accepts connections. The server stops when the process `watched` ends.
     pub(super) fn start(&self, watched: u32) -> Result<Process, String> {
         let log = OpenOptions::new().create(true).append(true).open(self.log());
         let log = log.map_err(|error| format!("cannot write {}: {error}", self.log().display()))?;
@@ -113,7 +114,8 @@ impl Cluster {
             server.args(["-c", &format!("{name}={value}")]);
         }
         let errors = log.try_clone().map_err(|error| format!("cannot share the log: {error}"))?;
-        // A group of its own: whoever stops the test by its group leaves the server to its keeper.
+        // In its own process group, so that a signal to the test's group does not reach the server. The keeper stops
+        // it.
         server.process_group(0).stdin(Stdio::null()).stdout(Stdio::from(log)).stderr(Stdio::from(errors));
         let child = server.spawn().map_err(|error| format!("cannot run postgres: {error}"))?;
         let mut process = Process { child, directory: self.directory.clone() };
@@ -127,13 +129,13 @@ impl Cluster {
         }
     }
 
-    /// Starts the server on the files of one that has ended. Processes that outlive a killed one keep the files for a
-    /// moment, and a server that is started meanwhile refuses to run.
+    /// Starts the server on the files of one that has ended. Other processes of a killed server use the files for a
+    /// short time, and a server that is started meanwhile exits. The start is repeated then.
     pub(super) fn start_again(&self, watched: u32) -> Result<Process, String> {
         let begun = Instant::now();
         loop {
             match self.start(watched) {
-                Err(_) if begun.elapsed() < OUTLIVING => thread::sleep(PAUSE),
+                Err(_) if begun.elapsed() < RESTART_PATIENCE => thread::sleep(PAUSE),
                 started => return started,
             }
         }
@@ -151,8 +153,8 @@ impl Cluster {
         let begun = Instant::now();
         loop {
             if let Ok(Some(status)) = process.child.try_wait() {
-                let said = fs::read_to_string(self.log()).unwrap_or_default();
-                let last = said.lines().last().unwrap_or("it said nothing");
+                let messages = fs::read_to_string(self.log()).unwrap_or_default();
+                let last = messages.lines().last().unwrap_or("no output");
                 return Err(format!("postgres ended ({status}): {last}"));
             }
             let mut ready = Command::new(self.bin.join("pg_isready"));
@@ -181,13 +183,13 @@ impl Cluster {
         let made = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
         let written = made.and_then(|mut file| file.write_all(content));
         written.map_err(|error| format!("cannot write {}: {error}", path.display()))?;
-        self.give_away(path)
+        self.change_owner(path)
     }
 
-    fn give_away(&self, path: &Path) -> Result<(), String> {
+    fn change_owner(&self, path: &Path) -> Result<(), String> {
         let Some(Account { user, group }) = self.account else { return Ok(()) };
         std::os::unix::fs::chown(path, Some(user), Some(group))
-            .map_err(|error| format!("cannot give {} away: {error}", path.display()))
+            .map_err(|error| format!("cannot change the owner of {}: {error}", path.display()))
     }
 
     pub(super) fn url(&self) -> String {
@@ -209,7 +211,7 @@ impl Cluster {
 
 impl Drop for Cluster {
     fn drop(&mut self) {
-        // Whoever shares a server gives its cluster to the keeper.
+        // The keeper of a shared server deletes the directory.
         if self.directory.exists() {
             fs::remove_dir_all(&self.directory).unwrap_or_default();
         }
@@ -219,15 +221,15 @@ impl Drop for Cluster {
 /// How a server is stopped.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Stop {
-    /// Without finishing anything, as in a crash.
+    /// Without a checkpoint, like a crash.
     Immediate,
-    /// In order, without waiting for clients.
+    /// Cleanly, without waiting for clients.
     Fast,
-    /// Without a chance to tell its other processes.
+    /// With SIGKILL, so that it cannot stop its other processes.
     Kill,
 }
 
-/// A server that runs.
+/// A running server.
 #[derive(Debug)]
 pub(super) struct Process {
     child: Child,
@@ -235,12 +237,12 @@ pub(super) struct Process {
 }
 
 impl Process {
-    /// Leaves the server to its keeper.
+    /// Detaches from the server; its keeper stops it.
     pub(super) fn leave(self) {
         drop(self.directory);
     }
 
-    /// Stops the server, and waits until it has ended.
+    /// Stops the server, and waits until it has exited.
     pub(super) fn stop(mut self, how: Stop) {
         let signal = match how {
             Stop::Immediate => "-QUIT",
@@ -248,8 +250,9 @@ impl Process {
             Stop::Kill => "-KILL",
         };
         let id = self.child.id().to_string();
-        let told = Command::new("kill").args([signal, &id]).status().is_ok_and(|status| status.success());
-        if !told {
+        let signalled =
+            Command::new("kill").args([signal, &id]).status().is_ok_and(|status| status.success());
+        if !signalled {
             self.child.kill().unwrap_or_default();
         }
         let begun = Instant::now();
@@ -273,7 +276,7 @@ fn free_port() -> Result<u16, String> {
     Err(format!("no port is free on the loopback address: {last}"))
 }
 
-/// The account of the distribution's package, or another that may do nothing; none is needed unless we are root.
+/// The account of the distribution's package, or else an unprivileged one. `None` unless this process runs as root.
 fn account() -> Result<Option<Account>, String> {
     let probe = std::env::temp_dir().join(unique("perennial_postgres_probe"));
     let made = File::create(&probe).and_then(|file| file.metadata());

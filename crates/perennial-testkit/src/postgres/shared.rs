@@ -1,4 +1,4 @@
-//! One server for all tests of a run, which may be many processes: cargo-nextest gives each test one of its own.
+//! One server for all tests of a run. With cargo-nextest these are many processes, one for each test.
 
 use std::fs::{self, File};
 use std::os::unix::process::parent_id;
@@ -8,16 +8,16 @@ use std::sync::OnceLock;
 use super::ServerOptions;
 use super::process::Cluster;
 
-/// What cargo-nextest calls a run.
+/// The variable in which cargo-nextest passes the id of a run.
 const RUN_VARIABLE: &str = "NEXTEST_RUN_ID";
 
-/// The URL of the server, which is started if this is the first test that asks.
+/// Returns the URL of the server. The first caller starts it.
 pub(super) fn url() -> Result<String, String> {
     static URL: OnceLock<Result<String, String>> = OnceLock::new();
     URL.get_or_init(|| Run::current().url()).clone()
 }
 
-/// Tests that share a server, and the process that outlives them all.
+/// A run whose tests share a server, and a process that lives until the end of the run.
 struct Run {
     name: String,
     lives_as_long_as: u32,
@@ -26,7 +26,7 @@ struct Run {
 impl Run {
     fn current() -> Run {
         let of_nextest = std::env::var(RUN_VARIABLE).ok();
-        // It is a part of a path.
+        // The name becomes part of a path.
         let is_plain = |name: &String| name.chars().all(|c| c.is_ascii_alphanumeric() || c == '-');
         match of_nextest.filter(is_plain) {
             Some(name) => Run { name, lives_as_long_as: parent_id() },
@@ -38,13 +38,13 @@ impl Run {
         std::env::temp_dir().join(format!("perennial_postgres_run_{}", self.name))
     }
 
-    /// Whoever gets the lock first starts the server and writes its URL; the others wait and read it.
+    /// The process that gets the lock first starts the server and writes its URL; the others wait and read it.
     fn url(&self) -> Result<String, String> {
         let directory = self.directory();
-        let told = |error: std::io::Error| format!("{}: {error}", directory.display());
-        fs::create_dir_all(&directory).map_err(told)?;
-        let lock = File::create(directory.join("lock")).map_err(told)?;
-        lock.lock().map_err(told)?;
+        let failed = |error: std::io::Error| format!("{}: {error}", directory.display());
+        fs::create_dir_all(&directory).map_err(failed)?;
+        let lock = File::create(directory.join("lock")).map_err(failed)?;
+        lock.lock().map_err(failed)?;
         let place = directory.join("url");
         if let Ok(url) = fs::read_to_string(&place) {
             return Ok(url);
@@ -53,8 +53,8 @@ impl Run {
         let cluster = Cluster::create(&directory, &options)?;
         cluster.start(self.lives_as_long_as)?.leave();
         let url = cluster.url();
-        fs::write(&place, &url).map_err(told)?;
-        // Its files go with the server.
+        fs::write(&place, &url).map_err(failed)?;
+        // The keeper deletes the files when it stops the server.
         std::mem::forget(cluster);
         Ok(url)
     }

@@ -1,4 +1,4 @@
-//! Stores in schemas of their own, on a server that all tests share.
+//! Stores in separate schemas, on a server that all tests share.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
@@ -13,12 +13,12 @@ use perennial_testkit::postgres::TestServer;
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Client, NoTls, Row};
 
-/// A few connections are enough for one test, and many tests run at a time.
+/// Many tests run concurrently, so each uses few connections.
 pub(crate) fn options() -> PostgresOptions {
     PostgresOptions::default().connections(4)
 }
 
-/// An empty store that goes by a clock of the test.
+/// An empty store that uses the test's clock.
 pub(crate) fn store(clock: TestClock) -> SpawnedStore<PostgresStore> {
     let options = options().hints(false).clock(move || clock.now_ms());
     open(&TestServer::shared().new_schema(), options).unwrap()
@@ -28,7 +28,7 @@ pub(crate) fn candidate(clock: TestClock) -> Candidate {
     Candidate::new(store(clock))
 }
 
-/// A store at a URL, by the server's clock.
+/// A store at a URL, with the server's clock.
 pub(crate) fn subject(url: &str) -> Subject {
     Subject::over(open(url, options()).unwrap())
 }
@@ -43,12 +43,12 @@ pub(crate) fn schema_of(url: &str) -> &str {
     url.rsplit_once("schema=").expect("the URL names a schema").1
 }
 
-/// A URL with other parameters than the schema.
+/// The URL without its schema.
 pub(crate) fn without_schema(url: &str) -> &str {
     url.split_once("?schema=").or(url.split_once("&schema=")).map_or(url, |(url, _)| url)
 }
 
-/// Somebody who goes behind the store's back.
+/// A connection that bypasses the store.
 pub(crate) struct Sql {
     client: Client,
     runtime: tokio::runtime::Runtime,
@@ -64,7 +64,7 @@ impl Sql {
         Sql { client, runtime }
     }
 
-    /// Connects, and names tables without their schema.
+    /// Connects, with the schema in the search path.
     pub(crate) fn in_schema(url: &str) -> Sql {
         let sql = Sql::connect(url);
         sql.run(&format!("SET search_path TO \"{}\"", schema_of(url)));
@@ -83,7 +83,7 @@ impl Sql {
         self.query(&format!("SELECT count(*) FROM {table}"), &[])[0].get(0)
     }
 
-    /// Waits until so many of the schema's statements wait for a lock.
+    /// Waits until `waiters` statements that match are waiting for a lock.
     pub(crate) fn wait_for_waiters(&self, waiters: i64, statement: &str) {
         let waiting =
             "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE $1";
@@ -94,10 +94,10 @@ impl Sql {
     }
 }
 
-/// A wire between a store and the server that can be cut.
+/// A proxy between a store and the server that can cut connections.
 pub(crate) struct Wire {
     port: u16,
-    /// Answers of the server are lost from now on.
+    /// Set while responses of the server are dropped.
     is_deaf: Arc<AtomicBool>,
 }
 
@@ -119,7 +119,7 @@ impl Wire {
         (wire, through)
     }
 
-    /// Cuts every connection at the server's next answer, which is lost.
+    /// Cuts every connection at the server's next response, which is dropped.
     pub(crate) fn lose_answers(&self) {
         self.is_deaf.store(true, Ordering::SeqCst);
     }
