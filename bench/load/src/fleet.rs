@@ -23,7 +23,7 @@ enum Kind {
     Temporary(TempDir),
     File(PathBuf),
     Memory,
-    Postgres { url: String, _server: Option<TestServer> },
+    Postgres { url: String, _server: Option<Box<TestServer>> },
 }
 
 impl Place {
@@ -33,7 +33,7 @@ impl Place {
             Some("memory:") => (Kind::Memory, "memory"),
             Some("postgres:") => {
                 let server = TestServer::try_start(&ServerOptions::default())?;
-                (Kind::Postgres { url: server.url().to_owned(), _server: Some(server) }, "postgres")
+                (Kind::Postgres { url: server.url().to_owned(), _server: Some(Box::new(server)) }, "postgres")
             }
             Some(url) if is_postgres(url) => {
                 (Kind::Postgres { url: url.to_owned(), _server: None }, "postgres")
