@@ -153,5 +153,5 @@ fn refused_event(blocked: &Blocked) -> Option<EventId> {
         return None;
     }
     let (_, rest) = blocked.reason.split_once("event ")?;
-    rest.split(' ').next()?.trim_start_matches('#').parse().ok().map(EventId)
+    rest.split([' ', ',']).next()?.trim_start_matches('#').parse().ok().map(EventId)
 }
