@@ -27,7 +27,7 @@ Usage: cargo xtask <task>
 
 Tasks:
   test      compile the benchmarks and run all tests, including doc tests; installs PostgreSQL if it can and must
-  bench     run the load generator in release mode: bench [WORKLOAD…] [--store URL] [--json], bench --help
+  bench     run the load generator in release mode: bench [WORKLOAD…] [--store URL] [--peers], bench --help
   chaos     run nodes as processes and inject faults: chaos [--minutes M] [--faults N] [--seed S], chaos --help
   lint      check formatting, clippy, docs, links, the guide, house rules, sizes, the log page, the minimum compiler
             version, neighbours, packages and the licences of dependencies

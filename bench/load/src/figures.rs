@@ -5,22 +5,35 @@ use serde_json::{Map, Value, json};
 
 /// The result of one workload.
 pub(crate) struct Report {
-    workload: &'static str,
+    workload: String,
     store: String,
-    unit: &'static str,
+    unit: String,
     runs: Vec<f64>,
     more: Map<String, Value>,
 }
 
 impl Report {
-    pub(crate) fn new(workload: &'static str, store: &str, unit: &'static str, runs: Vec<f64>) -> Report {
-        Report { workload, store: store.to_owned(), unit, runs, more: Map::new() }
+    pub(crate) fn new(workload: &str, store: &str, unit: &str, runs: Vec<f64>) -> Report {
+        let (workload, store, unit) = (workload.to_owned(), store.to_owned(), unit.to_owned());
+        Report { workload, store, unit, runs, more: Map::new() }
     }
 
     /// Adds another value to the report.
     pub(crate) fn with(mut self, name: &str, value: impl Into<Value>) -> Report {
         self.more.insert(name.to_owned(), value.into());
         self
+    }
+
+    /// Whether this is the result for a size, where a workload has several: the number of steps or the width.
+    pub(crate) fn has_size(&self, size: &Value) -> bool {
+        let own = self.more.get("steps").or_else(|| self.more.get("width"));
+        own.is_none_or(|own| own.as_f64() == size.as_f64())
+    }
+
+    /// The ratio of the medians. It is above 1 if this report is the better one.
+    pub(crate) fn times_better_than(&self, other: &Report) -> f64 {
+        let (own, other) = (median(&self.runs), median(&other.runs));
+        if self.unit.ends_with("/s") { own / other } else { other / own }
     }
 
     pub(crate) fn print(&self, as_json: bool) {
@@ -36,7 +49,7 @@ impl Report {
         let spread: Vec<String> = runs.iter().map(|run| rounded(*run)).collect();
         let more: Vec<String> = more.iter().map(|(name, value)| format!("{name} {}", shown(value))).collect();
         println!(
-            "{workload:<10} {:>12} {unit:<14} runs {:<36} {}",
+            "{workload:<10} {store:<8} {:>12} {unit:<14} runs {:<36} {}",
             rounded(median),
             spread.join(" "),
             more.join(", ")

@@ -6,8 +6,11 @@
 mod bare;
 mod figures;
 mod fleet;
+mod peers;
 mod postgres;
 mod workloads;
+
+use std::path::PathBuf;
 
 use clap::{Parser, ValueEnum};
 
@@ -32,6 +35,10 @@ struct Arguments {
     /// Number of lanes, which commit side by side [default: what the store recommends]
     #[arg(long, default_value_t = 0)]
     lanes: usize,
+    /// A program that runs the same workloads on another system; needs a PostgreSQL store. `cargo xtask bench --peers`
+    /// builds and passes them
+    #[arg(long)]
+    peer: Vec<PathBuf>,
     /// Run a fraction of the work, as a smoke test
     #[arg(long)]
     quick: bool,
@@ -65,7 +72,7 @@ enum Workload {
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let Arguments { workloads, store, json, runs, lanes, quick } = Arguments::parse();
+    let Arguments { workloads, store, json, runs, lanes, peer: peers, quick } = Arguments::parse();
     let workloads = if workloads.is_empty() { Workload::value_variants().to_vec() } else { workloads };
     let place = Place::new(store, lanes)?;
     if !json {
@@ -74,8 +81,14 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     for workload in workloads {
         let runs = if quick { 1 } else { runs.max(1) };
         let scale = if quick { 20 } else { 1 };
-        for report in measure(workload, &place, runs, scale).await? {
-            report.print(json);
+        let ours = measure(workload, &place, runs, scale).await?;
+        ours.iter().for_each(|report| report.print(json));
+        for peer in &peers {
+            let server = place.server().ok_or("peers need a PostgreSQL store: --store postgres:")?;
+            let name = workload.to_possible_value().ok_or("a workload without a name")?;
+            for report in peers::measure(peer, server, name.get_name(), &ours, (runs, scale)).await? {
+                report.print(json);
+            }
         }
     }
     Ok(())

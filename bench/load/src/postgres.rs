@@ -33,6 +33,16 @@ pub(crate) async fn drop_schema(server: &str, name: &str) -> Outcome<()> {
     Ok(client.batch_execute(&format!("DROP SCHEMA IF EXISTS {name} CASCADE")).await?)
 }
 
+/// Drops the schemas whose names begin with `prefix`, one at a time: many at once need more locks than a server has.
+pub(crate) async fn drop_schemas(server: &str, prefix: &str) -> Outcome<()> {
+    let client = connect(server).await?;
+    let found = "SELECT quote_ident(nspname) FROM pg_namespace WHERE starts_with(nspname, $1)";
+    for row in client.query(found, &[&prefix]).await? {
+        client.batch_execute(&format!("DROP SCHEMA {} CASCADE", row.get::<_, String>(0))).await?;
+    }
+    Ok(())
+}
+
 /// The size of all tables and indexes of a schema.
 pub(crate) async fn disk_bytes(server: &str, name: &str) -> Outcome<u64> {
     let sizes = "SELECT COALESCE(sum(pg_total_relation_size(c.oid)), 0)::bigint FROM pg_class AS c \

@@ -19,6 +19,10 @@ use crate::waves::{stages, waves};
 pub(crate) struct Batch<'c> {
     waves: i32,
     stages: i32,
+    /// Set if any member inserts its instance.
+    inserts: bool,
+    /// Set if any member has other parts than a turn, its new instance and changed columns.
+    has_more: bool,
     /// Set if any existing instance gets new attributes.
     reindexes: bool,
     members: Members<'c>,
@@ -115,6 +119,8 @@ impl<'c> Batch<'c> {
 
     fn add(&mut self, member: &'c Commit, wave: i32, number: i32) {
         self.members.add(member, wave);
+        self.inserts |= member.insert.is_some();
+        self.has_more |= has_more(member);
         for turn in &member.more_turns {
             self.more_turns.member.push(number);
             self.more_turns.execution.push(bound(turn.execution));
@@ -189,15 +195,16 @@ impl<'c> Batch<'c> {
         self.members.key.len()
     }
 
-    /// The arguments of the function that follow the session and the clock.
+    /// The arguments of the function that follow the session and the clock. Those at the end that no member needs are
+    /// left out, so that there are three forms of the call: for steps, for steps with starts and endings, and for all.
     pub(crate) fn arguments(&self) -> Vec<Argument<'_>> {
         let Batch {
             members: m, more_turns: x, new: n, changes: c, attributes: a, tasks: w, sends: o, ..
         } = self;
         let mut arguments = Arguments(vec![
             (&self.waves, Type::INT4),
-            (&self.stages, Type::INT4),
-            (&self.reindexes, Type::BOOL),
+            (&self.inserts, Type::BOOL),
+            (&self.has_more, Type::BOOL),
         ]);
         arguments
             .uuids(&m.key)
@@ -207,12 +214,19 @@ impl<'c> Batch<'c> {
             .bools(&m.inserts)
             .longs(&m.fired);
         arguments.longs(&m.execution).longs(&m.number).bytes(&m.body).ints(&m.checksum);
-        arguments.ints(&x.member).longs(&x.execution).longs(&x.number).bytes(&x.body).ints(&x.checksum);
+        if !self.has_more && n.member.is_empty() && c.member.is_empty() {
+            return arguments.0;
+        }
         arguments.ints(&n.member).ints(&n.send).uuids(&n.key).texts(&n.id).shorts(&n.shard);
         n.add_arguments(&mut arguments);
         arguments.ints(&c.member).ints(&c.mask).shorts(&c.status).longs(&c.execution).texts(&c.version);
         arguments.bools(&c.owed).longs(&c.wake).texts(&c.blocked).bools(&c.full).texts(&c.attributes);
         arguments.texts(&c.published).longs(&c.ended);
+        if !self.has_more {
+            return arguments.0;
+        }
+        arguments.0.extend([(&self.stages as _, Type::INT4), (&self.reindexes as _, Type::BOOL)]);
+        arguments.ints(&x.member).longs(&x.execution).longs(&x.number).bytes(&x.body).ints(&x.checksum);
         arguments.ints(&self.continuations.0).longs(&self.continuations.1);
         arguments.ints(&a.member).ints(&a.send).texts(&a.name).bytes(&a.order);
         arguments.ints(&self.consumed.0).longs(&self.consumed.1).ints(&self.seen.0).longs(&self.seen.1);
@@ -228,6 +242,23 @@ impl<'c> Batch<'c> {
             .bools(&o.replaces);
         arguments.0
     }
+}
+
+/// Whether a member has other parts than a turn, its new instance and changed columns.
+fn has_more(member: &Commit) -> bool {
+    let Commit { more_turns, insert, change, consumed, seen, tasks, replies, send, fired_ms, .. } = member;
+    let attributes = insert.as_ref().is_some_and(|row| !row.attributes.is_empty());
+    let lists_are_empty = more_turns.is_empty()
+        && consumed.is_empty()
+        && seen.is_empty()
+        && tasks.is_empty()
+        && replies.is_empty()
+        && send.is_empty();
+    !lists_are_empty
+        || attributes
+        || change.attributes.is_some()
+        || change.execution.is_some()
+        || fired_ms.is_some()
 }
 
 impl<'c> Members<'c> {

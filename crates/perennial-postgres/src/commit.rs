@@ -1,5 +1,7 @@
 //! Commits a batch with one call of `commit_batch`.
 
+use std::sync::LazyLock;
+
 use perennial_core::ShardId;
 use perennial_core::store::{
     Changes, Commit, CommitOutcome, Conflict, InboxNumber, Outgoing, SessionId, ShardSet, Status, StoreError,
@@ -22,12 +24,16 @@ const MAX_BYTES: u64 = 256 << 20;
 /// member may have more, since it cannot be divided.
 const MAX_ROWS: usize = 100_000;
 
-/// The call with all parameters.
-const COMMIT: &str = "SELECT * FROM @.commit_batch($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, \
-     $17, $18, $19, $20, $21, $22, $23, $24, $25, $26, $27, $28, $29, $30, $31, $32, $33, $34, $35, $36, $37, $38, $39, \
-     $40, $41, $42, $43, $44, $45, $46, $47, $48, $49, $50, $51, $52, $53, $54, $55, $56, $57, $58, $59, $60, $61, $62, \
-     $63, $64, $65, $66, $67, $68, $69, $70, $71, $72, $73, $74, $75, $76, $77, $78, $79, $80, $81, $82, $83, $84, $85, \
-     $86, $87, $88, $89, $90, $91, $92, $93, $94, $95, $96, $97)";
+/// The call with the first `count` parameters of the function.
+fn call_with(count: usize) -> String {
+    let parameters: Vec<String> = (1..=count).map(|number| format!("${number}")).collect();
+    format!("SELECT * FROM @.commit_batch({})", parameters.join(", "))
+}
+
+/// The forms of the call that [`Batch::arguments`] has arguments for.
+static STEPS: LazyLock<String> = LazyLock::new(|| call_with(15));
+static ROWS: LazyLock<String> = LazyLock::new(|| call_with(47));
+static ALL: LazyLock<String> = LazyLock::new(|| call_with(99));
 
 pub(crate) async fn commit(
     inner: &Inner,
@@ -49,7 +55,12 @@ pub(crate) async fn commit(
     let (id, at) = (Uuid::from_u128(session.0), inner.at());
     let mut arguments: Vec<Argument<'_>> = vec![(&id, Type::UUID), (&at, Type::INT8)];
     arguments.extend(batch.arguments());
-    let rows = match inner.call(COMMIT, &arguments, Access::Writes).await {
+    let sql: &'static str = match arguments.len() {
+        15 => &STEPS,
+        47 => &ROWS,
+        _ => &ALL,
+    };
+    let rows = match inner.call(sql, &arguments, Access::Writes).await {
         Ok(rows) => rows,
         Err(CallError::Refused(reason)) => return refused(commits, reason),
         Err(error) => return Err(error.into_error()),
@@ -93,7 +104,7 @@ fn refused(commits: &[Commit], reason: String) -> Result<Vec<CommitOutcome>, Sto
     }
 }
 
-/// Decoded result of the function.
+/// Decoded result of the function. It returns no row if all members are durable and sent nothing.
 struct Response {
     /// The outcome of each member that was passed; its `sent` is still empty.
     codes: Vec<Result<CommitOutcome, StoreError>>,

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::history::{Ending, EventId, Job, Payload, Started, TraceContext, Why};
 use crate::instance::InstanceKey;
-use crate::store::{Pause, RequestNumber, Skippable, Status, TaskRow};
+use crate::store::{InstanceRow, Pause, RequestNumber, Skippable, Status, TaskRow};
 
 use super::envelope::{self, BodyError, BodyKind};
 use super::token::TokenSecret;
@@ -316,6 +316,8 @@ pub enum Response {
     Ended(Box<Ending>),
     /// The instance had ended before the request reached it.
     EndedBefore,
+    /// The same for a caller that waits for the end, with the row, so that the caller can read how it ended.
+    EndedRow(Box<InstanceRow>),
     /// The event came with the turn that ended the instance, which did not read it.
     TooLate,
     /// No instance has this id.

@@ -238,7 +238,11 @@ impl Shard {
             let is_query =
                 matches!(request, Request::Call(InstanceCall::Query { .. } | InstanceCall::Reset { .. }));
             if !is_query && (row.status.is_final() || has_ended) {
-                return self.shared.reply(request_id, Response::EndedBefore);
+                // Without a final row, the caller has to read the row again.
+                let wants_row = matches!(request, Request::AwaitEnd) && row.status.is_final();
+                let response =
+                    if wants_row { Response::EndedRow(Box::new(row)) } else { Response::EndedBefore };
+                return self.shared.reply(request_id, response);
             }
             if matches!(request, Request::AwaitEnd) {
                 return self.shared.waiters.add(row.key, request_id);

@@ -49,6 +49,11 @@ impl TurnRow {
         decode_turn_with(self.number, &self.bytes, &Mode::Decode(codecs.clone(), PayloadContext::of(key)))
     }
 
+    /// Whether an execution ended with this turn. Bytes that cannot be decoded are no ending.
+    pub fn is_ending(&self) -> bool {
+        decode_turn(self.number, &self.bytes).is_ok_and(|turn| turn.ending().is_some())
+    }
+
     /// Whether the checksum is correct for a turn that follows one with the checksum `previous`.
     fn is_sound(&self, key: InstanceKey, previous: u32) -> bool {
         checksum(key, self.execution, self.number, previous, &self.bytes) == self.checksum

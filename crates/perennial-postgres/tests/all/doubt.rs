@@ -16,6 +16,8 @@ fn n10_a_commit_whose_answer_was_lost_is_in_doubt_and_settled_by_the_same_bytes(
     let session = store.own_all();
     let (a, b) = (row(1, "a"), row(2, "b"));
     store.write(session, start(&b));
+    // Prepares the statement, so that the next one is sent at once.
+    store.write(session, member(&b).turn(2, "went on").sending([outgoing(&b, None, "first")]));
     let turn = start(&a).sending([outgoing(&b, None, "hello")]);
     wire.lose_answers();
     let lost = store.try_commit(session, [turn.clone()]);
@@ -31,7 +33,7 @@ fn n10_a_commit_whose_answer_was_lost_is_in_doubt_and_settled_by_the_same_bytes(
     let again = store.commit(new.id, [turn]);
     assert_eq!(again, [perennial_core::store::CommitOutcome::Durable { sent: vec![None] }]);
     assert_eq!(store.turns(&a, 1, 0, 10), [bytes("started")]);
-    assert_eq!(store.load(&b, 0).unwrap().inbox.len(), 1, "what it sent was sent once");
+    assert_eq!(store.load(&b, 0).unwrap().inbox.len(), 2, "what it sent was sent once");
 }
 
 #[test]

@@ -22,7 +22,7 @@ impl ManualNode {
             Some(Response::AlreadyExists(status)) => format!("already exists: {}", status.name()),
             Some(Response::Accepted) => "accepted".to_owned(),
             Some(Response::Ended(ending)) => format!("ended: {}", ending.summary()),
-            Some(Response::EndedBefore) => "ended before".to_owned(),
+            Some(Response::EndedBefore | Response::EndedRow(_)) => "ended before".to_owned(),
             Some(Response::TooLate) => "too late".to_owned(),
             Some(Response::NotFound) => "not found".to_owned(),
             Some(Response::Full { unread }) => format!("full: {unread}"),

@@ -433,7 +433,7 @@ fn answer_name(answer: &Response) -> &'static str {
         Response::AlreadyExists(_) => "already exists",
         Response::Accepted => "accepted",
         Response::Ended(_) => "ended",
-        Response::EndedBefore => "ended before",
+        Response::EndedBefore | Response::EndedRow(_) => "ended before",
         Response::TooLate => "too late",
         Response::NotFound => "not found",
         Response::Full { .. } => "full",

@@ -108,6 +108,7 @@ impl Client {
         check("instance id", id, check_derived_id)?;
         let reached = match self.request_here(id, bound(key, Request::AwaitEnd)).await? {
             LocalOutcome::Here(Response::Ended(ending)) => return Ok(*ending),
+            LocalOutcome::Here(Response::EndedRow(row)) => return self.ending_of(&row).await,
             LocalOutcome::Here(Response::EndedBefore) => return self.stored_ending(id, key).await,
             LocalOutcome::Here(answer) => {
                 outcome_of(id, answer)?;
@@ -214,9 +215,15 @@ impl Client {
         key: Option<InstanceKey>,
     ) -> Result<Ending, ClientError> {
         let row = self.row_of(id, key).await?;
-        let history = self.turns(&row, row.execution).await?;
+        self.ending_of(&row).await
+    }
+
+    /// How the instance of a final row ended.
+    async fn ending_of(&self, row: &InstanceRow) -> Result<Ending, ClientError> {
+        let rows = self.turn_rows_until(row, row.execution, TurnRow::is_ending).await?;
+        let history = self.decode_turns(row, &rows)?;
         let reason = "it ended, but its last turn contains no ending".to_owned();
-        history.ending().cloned().ok_or_else(|| ClientError::Unknown { id: id.to_owned(), reason })
+        history.ending().cloned().ok_or_else(|| ClientError::Unknown { id: row.id.clone(), reason })
     }
 
     /// Returns the status of an instance.
@@ -324,6 +331,16 @@ impl Client {
         row: &InstanceRow,
         execution: u64,
     ) -> Result<Vec<TurnRow>, ClientError> {
+        self.turn_rows_until(row, execution, |_| false).await
+    }
+
+    /// Reads turns until a page ends with one that is the last, or until there are no more.
+    async fn turn_rows_until(
+        &self,
+        row: &InstanceRow,
+        execution: u64,
+        is_last: fn(&TurnRow) -> bool,
+    ) -> Result<Vec<TurnRow>, ClientError> {
         let (shard, key) = (row.shard, row.key);
         let mut rows: Vec<TurnRow> = Vec::new();
         loop {
@@ -337,15 +354,23 @@ impl Client {
                 return Ok(rows);
             }
             rows.extend(page);
+            if rows.last().is_some_and(is_last) {
+                return Ok(rows);
+            }
         }
     }
 
     pub(super) async fn turns(&self, row: &InstanceRow, execution: u64) -> Result<History, ClientError> {
-        let (key, rows) = (row.key, self.turn_rows(row, execution).await?);
+        let rows = self.turn_rows(row, execution).await?;
+        self.decode_turns(row, &rows)
+    }
+
+    fn decode_turns(&self, row: &InstanceRow, rows: &[TurnRow]) -> Result<History, ClientError> {
+        let key = row.key;
         let mut ledger = Ledger::default();
         // Payloads that cannot be decoded here are shown as markers.
-        let read = match read_turns_with(&self.codecs, key, &rows) {
-            Err(HistoryError::Undecodable { .. }) => read_turns(key, &rows),
+        let read = match read_turns_with(&self.codecs, key, rows) {
+            Err(HistoryError::Undecodable { .. }) => read_turns(key, rows),
             read => read,
         };
         let read = read
