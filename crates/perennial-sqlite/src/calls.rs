@@ -62,7 +62,7 @@ impl<Q, A> Call<Q, A> {
 /// A call that writes.
 pub(crate) enum WriteCall {
     OpenSession(Call<NewSession, Lease>),
-    RenewSession(Call<SessionId, Lease>),
+    RenewSession(Call<(SessionId, Option<Arc<[u8]>>), Lease>),
     EndSession(Call<SessionId, ()>),
     ClaimShards(Call<Claim, Vec<OwnedShard>>),
     ReleaseShards(Call<(SessionId, ShardSet), ()>),

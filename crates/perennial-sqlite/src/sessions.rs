@@ -79,7 +79,7 @@ impl Sessions {
         now_ms: u64,
     ) -> rusqlite::Result<Result<Lease, StoreError>> {
         if self.is_open(new.id) {
-            return Ok(self.renew(new.id, now_ms));
+            return Ok(self.renew(new.id, None, now_ms));
         }
         if let Err(refusal) = self.check_role(new.role, None, now_ms) {
             return Ok(Err(refusal));
@@ -87,8 +87,17 @@ impl Sessions {
         self.insert(connection, new, now_ms).map(Ok)
     }
 
-    pub(crate) fn renew(&mut self, session: SessionId, now_ms: u64) -> Result<Lease, StoreError> {
+    /// Renews a session. Its record changes in memory only, like its lease: the only node of the file reads it there.
+    pub(crate) fn renew(
+        &mut self,
+        session: SessionId,
+        info: Option<Arc<[u8]>>,
+        now_ms: u64,
+    ) -> Result<Lease, StoreError> {
         let state = self.sessions.get_mut(&session).ok_or(StoreError::SessionGone)?;
+        if let Some(info) = info {
+            state.new.info = info;
+        }
         state.expires_ms = now_ms.saturating_add(state.new.lease_ms);
         Ok(Lease { now_ms, expires_ms: state.expires_ms })
     }
@@ -152,7 +161,7 @@ impl Sessions {
     ) -> Result<Result<Replaced, StoreError>, Stop> {
         if self.is_open(new.id) {
             let shards = shards::of_session(connection, new.id)?;
-            return Ok(self.renew(new.id, now_ms).map(|lease| Replaced { lease, shards }));
+            return Ok(self.renew(new.id, None, now_ms).map(|lease| Replaced { lease, shards }));
         }
         if let Err(refusal) = self.check_role(new.role, Some(old), now_ms) {
             return Ok(Err(refusal));

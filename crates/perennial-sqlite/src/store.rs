@@ -195,8 +195,8 @@ impl Store for SqliteStore {
         self.write_as_owner(WriteCall::OpenSession(Call::new(session, reply)));
     }
 
-    fn renew_session(&self, session: SessionId, reply: Reply<Lease>) {
-        self.write_as_owner(WriteCall::RenewSession(Call::new(session, reply)));
+    fn renew_session(&self, session: SessionId, info: Option<Arc<[u8]>>, reply: Reply<Lease>) {
+        self.write_as_owner(WriteCall::RenewSession(Call::new((session, info), reply)));
     }
 
     fn end_session(&self, session: SessionId, reply: Reply<()>) {

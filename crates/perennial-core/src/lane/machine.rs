@@ -307,6 +307,11 @@ impl Lane {
         self.feed_activity(now, task, |shard, now_ms| shard.handle_activity_released(now_ms, task));
     }
 
+    /// An attempt waited too long for a free slot and was withdrawn before it started: it is queued for other nodes.
+    pub fn handle_activity_spilled(&mut self, now: Moment, task: &ActivityTask) {
+        self.feed_activity(now, task, |shard, now_ms| shard.handle_activity_spilled(now_ms, task));
+    }
+
     /// A heartbeat of a running attempt.
     pub fn handle_heartbeat(&mut self, now: Moment, task: &ActivityTask, details: Payload) {
         self.feed_activity(now, task, |shard, now_ms| shard.handle_heartbeat(now_ms, task, details));

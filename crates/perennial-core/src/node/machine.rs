@@ -14,13 +14,16 @@ use crate::shard::{
     ActivityTask, BodyError, LeftOpen, Message, RanElsewhere, Tenure, cannot_be_left_open, hold_ms,
     is_handed_over, max_together,
 };
-use crate::store::{Changes, Evidence, SessionId, ShardSet, StoreError, TaskId, TaskRenewal, TaskRow};
+use crate::store::{
+    Changes, Evidence, NodeInfo, SessionId, ShardSet, StoreError, TaskId, TaskRenewal, TaskRow,
+};
 
 use super::calls::{Calls, Purpose};
 use super::membership::Membership;
 use super::options::NodeOptions;
 use super::output::NodeOutput;
 use super::quarantine_gate::{QuarantineGate, Waiting};
+use super::spill_over::{SpillOver, WaitingAttempt};
 use super::stopping::{Step, StopPatience, Stopping, Unfinished};
 use super::taken::{Taken, task_id};
 
@@ -34,6 +37,7 @@ pub struct Node {
     /// Counts down, to distinguish taken tasks from those of lanes, whose tenures count up.
     tenures: u64,
     quarantine: QuarantineGate,
+    spill_over: SpillOver,
     wants_tasks: bool,
     poll_pause: Duration,
     poll_at: Moment,
@@ -56,6 +60,7 @@ impl Node {
             taken: Taken::new(options.task_lease_ms, options.healthy),
             tenures: u64::MAX,
             quarantine: QuarantineGate::new(options.quarantine_after, options.healthy),
+            spill_over: SpillOver::new(session, options.spill_after, options.info.free),
             wants_tasks: true,
             poll_pause: options.poll_pauses.0,
             poll_at: Moment::ZERO,
@@ -91,6 +96,7 @@ impl Node {
             self.quarantine.next_wake(),
             poll,
             self.membership.next_wake(),
+            self.spill_over.next_wake(),
             stopping,
         ];
         all.into_iter().flatten().min()
@@ -175,7 +181,11 @@ impl Node {
             return;
         }
         if self.lease.take_renewal(now) {
-            self.issue(now, Purpose::Renew);
+            let info = self
+                .spill_over
+                .take_news(free)
+                .map(|free| NodeInfo { free: Some(free), ..self.options.info.clone() }.encode());
+            self.issue(now, Purpose::Renew(info));
         }
         if self.membership.take_look(now) {
             self.issue(now, Purpose::Directory);
@@ -191,9 +201,25 @@ impl Node {
             self.poll_pause = (self.poll_pause * 2).min(self.options.poll_pauses.1);
             self.poll_at = now + self.poll_pause;
         }
+        if self.spill_over.take_look(now) && self.spills(now) {
+            self.outputs.push(NodeOutput::ListWaiting);
+        }
         self.grant(now, free);
         self.take_tasks(now, free);
         self.go_on_stopping(now);
+    }
+
+    /// An attempt waits for a free slot, and none did before.
+    pub fn handle_waiting_began(&mut self, now: Moment) {
+        self.spill_over.handle_began(now);
+    }
+
+    /// The attempts that wait for a free slot here, those that wait longest first.
+    pub fn handle_waiting<'a>(&mut self, now: Moment, waiting: impl IntoIterator<Item = WaitingAttempt<'a>>) {
+        if self.spills(now) {
+            let chosen = self.spill_over.handle_waiting(now, waiting);
+            self.outputs.extend(chosen.into_iter().map(NodeOutput::Withdraw));
+        }
     }
 
     /// A lane requests a quarantine slot for an activity. `free` is how many more activities could run here now.
@@ -369,12 +395,13 @@ impl Node {
     fn done(&mut self, now: Moment, purpose: Purpose, sent: Moment, response: StoreResponse, free: usize) {
         let is_ending = matches!(self.lease.standing(), Standing::Ending | Standing::Ended);
         match (purpose, response) {
-            (Purpose::Open | Purpose::Renew, StoreResponse::Lease(_)) if !is_ending => {
+            (Purpose::Open | Purpose::Renew(_), StoreResponse::Lease(_)) if !is_ending => {
                 self.lease.handle_leased(sent, now);
                 self.issue(now, Purpose::Directory);
             }
             (Purpose::End, StoreResponse::Done) => self.ended(),
             (Purpose::Directory, StoreResponse::Directory(directory)) => {
+                self.spill_over.handle_directory(&directory);
                 let changed = self.membership.handle_directory(now, &directory, self.is_stopping);
                 self.outputs.extend(changed);
             }
@@ -447,8 +474,12 @@ impl Node {
                 self.outputs.push(NodeOutput::Failed(error));
             }
             // Somebody ended the session while this node was suspended. It is still the same node.
-            (Purpose::Renew, StoreError::SessionGone) => self.issue(now, Purpose::Open),
-            (Purpose::Renew, error) => {
+            (Purpose::Renew(_), StoreError::SessionGone) => {
+                self.spill_over.handle_not_published();
+                self.issue(now, Purpose::Open);
+            }
+            (Purpose::Renew(_), error) => {
+                self.spill_over.handle_not_published();
                 tracing::warn!(target: log::NODE, %error, "node session not renewed; retrying");
                 self.lease.handle_not_renewed(now);
             }
@@ -547,6 +578,11 @@ impl Node {
     /// Whether a task is being returned to the store.
     fn gives_back(&self, id: TaskId) -> bool {
         self.calls.has(|purpose| matches!(purpose, Purpose::GiveBack(other) if *other == id))
+    }
+
+    /// Whether attempts that wait here may be given to other nodes. Nothing can be written while the lease is not held.
+    fn spills(&self, now: Moment) -> bool {
+        !self.is_stopping && self.lease.holds(now)
     }
 
     fn takes_tasks(&self) -> bool {

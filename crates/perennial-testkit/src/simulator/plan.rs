@@ -30,6 +30,8 @@ pub(super) struct Plan {
     pub(super) max_loads: usize,
     pub(super) poll_pauses: (Duration, Duration),
     pub(super) keep_executions: Option<u64>,
+    /// How long an attempt waits for a slot before other nodes may run it.
+    pub(super) spill_after: Duration,
     /// The number of concurrent activities of a process.
     pub(super) slots: usize,
     pub(super) shard: ShardOptions,
@@ -116,6 +118,7 @@ impl Plan {
             cancel_grace: Duration::from_millis(*rng.pick(&[100, 30_000])),
             retry_first: Duration::from_millis(200),
             retry_max: Duration::from_millis(5_000),
+            missing_code_wait: Duration::from_millis(2 * lease_ms),
             healthy: Duration::from_millis(*rng.pick(&[400, 3_000, 60_000])),
             max_unread: classes.max_unread,
             ..ShardOptions::default()
@@ -156,6 +159,7 @@ impl Plan {
             ]),
             keep_executions: rng.percent(10).then_some(2),
             slots: *rng.pick(&[1, 4, 100]),
+            spill_after: Duration::from_millis(lease_ms / 10),
             shard,
             call_ms: *rng.pick(&[2, 20, 150]),
             is_stubborn,

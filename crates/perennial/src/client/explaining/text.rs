@@ -41,6 +41,15 @@ pub(super) fn line(reason: &WaitReason, now: Timestamp) -> String {
             let tried = many(u64::from(*attempts), "time");
             format!("blocked for {}, tried {tried}: {}", age(*since, now), cut(reason))
         }
+        WaitReason::MissingCode { name, version, nodes, since, until } => {
+            let version = if version.is_empty() { String::new() } else { format!(" {version}") };
+            let nodes = match nodes.is_empty() {
+                true => "no live node has it".to_owned(),
+                false => format!("{} has it", listed(nodes)),
+            };
+            let waiting = format!("waiting for code for {}: its node does not have `{name}`{version}", age(*since, now));
+            format!("{waiting}, {nodes}; it is blocked {} if that does not change", at_text(*until, now))
+        }
         WaitReason::OrchestrationNotRegistered { name, version, registered } => {
             let version = if version.is_empty() { String::new() } else { format!(" {version}") };
             let instead = match registered.is_empty() {
@@ -118,6 +127,7 @@ pub(super) fn short(reason: &WaitReason, now: Timestamp) -> String {
         WaitReason::NoOwner { .. } => "no owner".to_owned(),
         WaitReason::Paused { .. } => "paused".to_owned(),
         WaitReason::Blocked { code, .. } => format!("blocked {code}"),
+        WaitReason::MissingCode { .. } => "missing code".to_owned(),
         WaitReason::OrchestrationNotRegistered { .. } => "orchestration not registered".to_owned(),
         WaitReason::Start { due } => format!("start {}", due_in(*due, now)),
         WaitReason::Messages { .. } => "next turn".to_owned(),
