@@ -114,8 +114,8 @@ impl Membership {
             self.peer_code = peer_code.clone();
             outputs.push(NodeOutput::PeerCode(peer_code));
         }
-        // Shards of an expired session can be claimed, even by a lane whose target has not changed.
-        let can_be_had = share::has_expired_owner(self.node, directory);
+        // Shards that are free or whose owner has expired can be claimed, even by a lane whose target has not changed.
+        let can_be_had = share::has_free_shards(self.node, directory);
         let lanes = self.targets.len();
         for (lane, target) in self.targets.iter_mut().enumerate() {
             let shards = share::part(share, lanes, lane);

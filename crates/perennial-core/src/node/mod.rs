@@ -24,6 +24,7 @@ mod share;
 mod spill_over;
 mod stopping;
 mod taken;
+mod tasks;
 
 pub use machine::Node;
 pub use options::NodeOptions;

@@ -60,10 +60,12 @@ pub(super) fn of_node(node: SessionId, directory: &Directory) -> usize {
     part(SHARDS, owners.len(), place)
 }
 
-/// Whether an expired session of another node owns shards: the next claim gets them.
-pub(super) fn has_expired_owner(node: SessionId, directory: &Directory) -> bool {
+/// Whether shards can be claimed: nobody owns them, or an expired session of another node does. Another node may have
+/// ended such a session and taken only its own part.
+pub(super) fn has_free_shards(node: SessionId, directory: &Directory) -> bool {
+    let owned: usize = directory.sessions.iter().map(|session| session.shards).sum();
     let mut others = directory.sessions.iter().filter(|session| session.node != node);
-    others.any(|session| session.shards > 0 && session.expires_ms < directory.now_ms)
+    owned < SHARDS || others.any(|session| session.shards > 0 && session.expires_ms < directory.now_ms)
 }
 
 /// How long until the first session of another node has expired, unless it is renewed.
@@ -106,6 +108,21 @@ mod tests {
         let directory = Directory { now_ms: 1_000, sessions };
         assert_eq!(of_node(SessionId(1), &directory), 256);
         assert_eq!(of_node(SessionId(9), &directory), 128, "a node that is not listed yet counts itself");
+    }
+
+    #[test]
+    fn n11_shards_can_be_claimed_if_nobody_owns_them_or_their_owner_has_expired() {
+        let lane =
+            |id, shards, expires_ms| SessionRow { shards, ..row(id, SessionRole::Lane, true, expires_ms) };
+        let directory = |sessions: &[SessionRow]| Directory { now_ms: 1_000, sessions: sessions.to_vec() };
+        let is_free = |sessions: &[SessionRow]| has_free_shards(SessionId(1), &directory(sessions));
+        assert!(!is_free(&[lane(1, 128, 2_000), lane(2, 128, 2_000)]));
+        assert!(is_free(&[lane(1, 128, 2_000), lane(2, 128, 900)]));
+        assert!(
+            is_free(&[lane(1, 128, 2_000), lane(3, 43, 2_000)]),
+            "another node ended the session of the owner"
+        );
+        assert!(!is_free(&[lane(1, 256, 900)]), "this node renews its own");
     }
 
     #[test]

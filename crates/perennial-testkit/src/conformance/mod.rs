@@ -285,6 +285,7 @@ macro_rules! __store_rules {
             s7_a_list_is_filtered_by_name
             s7_a_list_is_filtered_by_a_prefix_of_the_id
             s7_a_list_is_filtered_by_being_blocked
+            n14_an_instance_that_waits_for_code_is_not_listed_as_blocked
             s7_a_list_is_returned_newest_first_on_request
             s7_a_list_is_filtered_by_version
             s7_a_list_is_filtered_by_parent
