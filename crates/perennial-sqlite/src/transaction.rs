@@ -13,7 +13,9 @@ use perennial_core::store::{
 };
 use rusqlite::Connection;
 
-use crate::calls::{Pruning, Setting, ShardNotes, Sweep, TaskEnd, TaskRenewals, TaskTake, WriteCall};
+use crate::calls::{
+    Pruning, Renewal, Setting, ShardNotes, Sweep, TaskEnd, TaskRenewals, TaskTake, WriteCall,
+};
 use crate::clock::{Mark, StoreClock};
 use crate::commit::{self, WriteScope};
 use crate::connection::wait_out;
@@ -250,8 +252,8 @@ impl<'c> WriteConnection<'c> {
                 call.result = Some(opened.flatten());
             }
             WriteCall::RenewSession(call) => {
-                let (session, info) = call.arguments.clone();
-                call.result = Some(self.sessions.renew(session, info, now_ms));
+                let Renewal { session, info } = &call.arguments;
+                call.result = Some(self.sessions.renew(*session, info.clone(), now_ms));
             }
             WriteCall::EndSession(call) => {
                 self.sessions.end(connection, call.arguments, now_ms)?;

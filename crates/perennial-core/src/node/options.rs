@@ -30,7 +30,7 @@ pub struct NodeOptions {
     /// An attempt that has waited this long for a free slot is queued for other nodes, if one of them has room. Default
     /// 1 s.
     pub spill_after: Duration,
-    /// The shortest and the longest pause between two takes. Default 20 ms and 5 s.
+    /// The shortest and the longest pause between two takes. Default 20 ms and 15 s.
     pub poll_pauses: (Duration, Duration),
 }
 
@@ -47,7 +47,7 @@ impl Default for NodeOptions {
             max_interruptions: 5,
             max_take: 100,
             spill_after: Duration::from_secs(1),
-            poll_pauses: (Duration::from_millis(20), Duration::from_secs(5)),
+            poll_pauses: (Duration::from_millis(20), Duration::from_secs(15)),
         }
     }
 }

@@ -133,6 +133,10 @@ impl SpillOver {
                 None => self.look_at = Some(now + self.after),
             }
         }
+        if !chosen.is_empty() {
+            // Others may begin to wait while the chosen ones are still there, which is not announced.
+            self.look_at.get_or_insert(now + self.after);
+        }
         chosen
     }
 
@@ -214,6 +218,16 @@ mod tests {
         assert_eq!(spill_over.next_wake(), None, "it has not renewed since");
         spill_over.handle_directory(&directory(&[(2, &["a"], 1, 9_500)]));
         assert_eq!(numbers(&spill_over.handle_waiting(at(6_000), all[2..].to_vec())), [3]);
+    }
+
+    #[test]
+    fn g22_attempts_that_begin_to_wait_while_others_are_withdrawn_are_found() {
+        let mut spill_over = SpillOver::new(SessionId(1), AFTER, Some(4));
+        spill_over.handle_directory(&directory(&[(2, &["a"], 2, 9_000)]));
+        assert_eq!(numbers(&spill_over.handle_waiting(at(1_000), [waiting(1, 0, "a")])), [1]);
+        assert_eq!(spill_over.next_wake(), Some(at(2_000)));
+        assert!(spill_over.take_look(at(2_000)));
+        assert_eq!(numbers(&spill_over.handle_waiting(at(2_000), [waiting(2, 1_000, "a")])), [2]);
     }
 
     #[test]
