@@ -13,9 +13,7 @@ use perennial_core::store::{
 };
 use rusqlite::Connection;
 
-use crate::calls::{
-    Pruning, Renewal, Setting, ShardNotes, Sweep, TaskEnd, TaskRenewals, TaskTake, WriteCall,
-};
+use crate::calls::{Pruning, Setting, ShardNotes, Sweep, TaskEnd, TaskRenewals, TaskTake, WriteCall};
 use crate::clock::{Mark, StoreClock};
 use crate::commit::{self, WriteScope};
 use crate::connection::wait_out;
@@ -252,8 +250,7 @@ impl<'c> WriteConnection<'c> {
                 call.result = Some(opened.flatten());
             }
             WriteCall::RenewSession(call) => {
-                let Renewal { session, info } = &call.arguments;
-                call.result = Some(self.sessions.renew(*session, info.clone(), now_ms));
+                call.result = Some(self.sessions.renew(&call.arguments, now_ms));
             }
             WriteCall::EndSession(call) => {
                 self.sessions.end(connection, call.arguments, now_ms)?;

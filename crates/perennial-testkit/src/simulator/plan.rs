@@ -30,8 +30,6 @@ pub(super) struct Plan {
     pub(super) max_loads: usize,
     pub(super) poll_pauses: (Duration, Duration),
     pub(super) keep_executions: Option<u64>,
-    /// How long an attempt waits for a slot before other nodes may run it.
-    pub(super) spill_after: Duration,
     /// The number of concurrent activities of a process.
     pub(super) slots: usize,
     pub(super) shard: ShardOptions,
@@ -118,7 +116,6 @@ impl Plan {
             cancel_grace: Duration::from_millis(*rng.pick(&[100, 30_000])),
             retry_first: Duration::from_millis(200),
             retry_max: Duration::from_millis(5_000),
-            missing_code_wait: Duration::from_millis(2 * lease_ms),
             healthy: Duration::from_millis(*rng.pick(&[400, 3_000, 60_000])),
             max_unread: classes.max_unread,
             ..ShardOptions::default()
@@ -159,7 +156,6 @@ impl Plan {
             ]),
             keep_executions: rng.percent(10).then_some(2),
             slots: *rng.pick(&[1, 4, 100]),
-            spill_after: Duration::from_millis(lease_ms / 10),
             shard,
             call_ms: *rng.pick(&[2, 20, 150]),
             is_stubborn,
@@ -181,6 +177,16 @@ impl Plan {
         self.faults_ms = self.faults_ms.max(60_000);
         // Pausing or resetting the instance would end the attempt that should last.
         self.classes.repairs = false;
+    }
+
+    /// How long an attempt waits for a slot before other nodes may run it.
+    pub(super) fn spill_after(&self) -> Duration {
+        Duration::from_millis(self.lease_ms / 10)
+    }
+
+    /// How long an instance is shown as waiting for missing code.
+    pub(super) fn missing_code_wait(&self) -> Duration {
+        Duration::from_millis(2 * self.lease_ms)
     }
 
     /// The maximum distance of the store's clock when the faults end: sessions of crashed processes last

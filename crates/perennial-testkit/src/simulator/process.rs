@@ -124,12 +124,16 @@ impl Simulation {
             max_interruptions: self.plan.shard.max_interruptions,
             healthy: self.plan.shard.healthy,
             max_take: 2,
-            spill_after: self.plan.spill_after,
+            spill_after: self.plan.spill_after(),
             poll_pauses: self.plan.poll_pauses,
         };
         let node = Node::new(node, self.rng.draw(), now);
         let lane = LaneOptions {
-            shard: ShardOptions { served: Some(Arc::new(served)), ..self.plan.shard.clone() },
+            shard: ShardOptions {
+                served: Some(Arc::new(served)),
+                missing_code_wait: self.plan.missing_code_wait(),
+                ..self.plan.shard.clone()
+            },
             role: SessionRole::Lane,
             node: node.id(),
             info: info.encode(),
