@@ -6,6 +6,7 @@
 //! enough and somebody has room.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::lane::Moment;
@@ -34,7 +35,10 @@ pub struct WaitingAttempt<'a> {
 /// What another node could run.
 #[derive(Debug)]
 struct Peer {
+    /// Its record, from which the next two were read.
+    info: Arc<[u8]>,
     served: Served,
+    free: usize,
     /// Changes with each renewal of its session.
     expires_ms: u64,
     /// How many more activities it could run at its last renewal, less what was queued since.
@@ -80,12 +84,12 @@ impl SpillOver {
             if !is_peer || session.expires_ms <= directory.now_ms {
                 continue;
             }
-            let known = earlier.remove(&session.node).filter(|peer| peer.expires_ms == session.expires_ms);
-            let peer = known.unwrap_or_else(|| {
-                let info = NodeInfo::decode(&session.info);
-                let (served, expires_ms) = (info.served(), session.expires_ms);
-                Peer { served, expires_ms, room: info.free.unwrap_or(0) }
-            });
+            // Directories are read often, and records rarely change.
+            let known = earlier.remove(&session.node).filter(|peer| peer.info == session.info);
+            let mut peer = known.unwrap_or_else(|| Peer::new(&session.info));
+            if peer.expires_ms != session.expires_ms {
+                (peer.expires_ms, peer.room) = (session.expires_ms, peer.free);
+            }
             self.peers.insert(session.node, peer);
         }
     }
@@ -146,6 +150,12 @@ impl SpillOver {
 }
 
 impl Peer {
+    fn new(info: &Arc<[u8]>) -> Peer {
+        let record = NodeInfo::decode(info);
+        let (served, free) = (record.served(), record.free.unwrap_or(0));
+        Peer { info: Arc::clone(info), served, free, expires_ms: 0, room: 0 }
+    }
+
     fn runs(&self, attempt: &WaitingAttempt<'_>) -> bool {
         self.served.serves(attempt.name, attempt.tag)
     }
