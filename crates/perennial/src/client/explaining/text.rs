@@ -42,13 +42,9 @@ pub(super) fn line(reason: &WaitReason, now: Timestamp) -> String {
             format!("blocked for {}, tried {tried}: {}", age(*since, now), cut(reason))
         }
         WaitReason::MissingCode { name, version, nodes, since, until } => {
-            let version = if version.is_empty() { String::new() } else { format!(" {version}") };
-            let nodes = match nodes.is_empty() {
-                true => "no live node has it".to_owned(),
-                false => format!("{} has it", listed(nodes)),
-            };
-            let waiting = format!("waiting for code for {}: its node does not have `{name}`{version}", age(*since, now));
-            format!("{waiting}, {nodes}; it is blocked {} if that does not change", at_text(*until, now))
+            let (age, until) = (age(*since, now), at_text(*until, now));
+            let missing = missing_code(name, version, nodes);
+            format!("waiting for code for {age}: {missing}; it is blocked {until} if that does not change")
         }
         WaitReason::OrchestrationNotRegistered { name, version, registered } => {
             let version = if version.is_empty() { String::new() } else { format!(" {version}") };
@@ -102,6 +98,16 @@ pub(super) fn line(reason: &WaitReason, now: Timestamp) -> String {
         }
         WaitReason::Unread { problem, .. } => format!("its history was not read: {}", cut(problem)),
     }
+}
+
+/// The code that a node does not have, and who has it.
+fn missing_code(name: &str, version: &str, nodes: &[String]) -> String {
+    let version = if version.is_empty() { String::new() } else { format!(" {version}") };
+    let others = match nodes.is_empty() {
+        true => "no live node has it".to_owned(),
+        false => format!("{} has it", listed(nodes)),
+    };
+    format!("its node does not have `{name}`{version}, {others}")
 }
 
 /// What a child that exists waits for, or is.
