@@ -116,6 +116,7 @@ impl Stage {
             special: false,
             tag: Vec::new(),
             calls: false,
+            file_limit: None,
             grace_ms: 2_000,
         };
         let callers = Log::open(&template.callers_log(), "director").expect("the log can be opened");
@@ -243,7 +244,7 @@ struct Director {
 /// Runs a plan.
 pub async fn run(plan: Plan) -> Outcome {
     let mut rng = Rng::new(plan.seed);
-    let deck = Deck::new(rng.fork());
+    let deck = Deck::new(rng.fork(), Fault::OF_SERVER);
     let mut stage = Stage::new(&plan.program, plan.lease).await;
     let first = NodeOptions { calls: true, ..stage.fleet.template().clone() };
     let first: Vec<u64> = (0..plan.nodes.0).map(|_| stage.fleet.add_with(first.clone())).collect();
@@ -368,6 +369,9 @@ impl Director {
                     .proxy
                     .cut(if fault == Fault::CutBefore { Cut::Before } else { Cut::After }, connections);
                 Some(format!("{connections} of them"))
+            }
+            Fault::PauseOwner | Fault::ReplaceOwner | Fault::FullDisk => {
+                unreachable!("faults of a file are not in the deck of a server")
             }
             Fault::Delay => {
                 let delay = Duration::from_millis(self.rng.between(20, 200));

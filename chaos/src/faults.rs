@@ -32,11 +32,17 @@ pub enum Fault {
     CutAfter,
     /// Delays everything that nodes send.
     Delay,
+    /// Pauses the owner of a file for longer than its lease while another process tries to own it, then resumes it.
+    PauseOwner,
+    /// Pauses the owner of a file, then kills it while another process waits for the file.
+    ReplaceOwner,
+    /// Fills the disk of the file.
+    FullDisk,
 }
 
 impl Fault {
-    /// All kinds.
-    pub const ALL: [Fault; 12] = [
+    /// The kinds for nodes over one server.
+    pub const OF_SERVER: &[Fault] = &[
         Fault::KillNode,
         Fault::PauseNode,
         Fault::AddNode,
@@ -50,6 +56,10 @@ impl Fault {
         Fault::CutAfter,
         Fault::Delay,
     ];
+
+    /// The kinds for the owner of one file.
+    pub const OF_FILE: &[Fault] =
+        &[Fault::KillNode, Fault::StopNode, Fault::PauseOwner, Fault::ReplaceOwner, Fault::FullDisk];
 
     /// Its name in reports.
     pub fn name(self) -> &'static str {
@@ -66,6 +76,9 @@ impl Fault {
             Fault::CutBefore => "connection cut before a commit",
             Fault::CutAfter => "connection cut after a commit",
             Fault::Delay => "connections delayed",
+            Fault::PauseOwner => "owner paused past its lease",
+            Fault::ReplaceOwner => "paused owner replaced",
+            Fault::FullDisk => "disk full",
         }
     }
 }
@@ -80,22 +93,24 @@ impl fmt::Display for Fault {
 #[derive(Debug)]
 pub struct Deck {
     rng: Rng,
+    kinds: &'static [Fault],
     round: Vec<Fault>,
     counts: BTreeMap<Fault, usize>,
 }
 
 impl Deck {
-    /// Creates a deck with its own random numbers.
-    pub fn new(rng: Rng) -> Deck {
-        Deck { rng, round: Vec::new(), counts: BTreeMap::new() }
+    /// Creates a deck of these kinds with its own random numbers.
+    pub fn new(rng: Rng, kinds: &'static [Fault]) -> Deck {
+        Deck { rng, kinds, round: Vec::new(), counts: BTreeMap::new() }
     }
 
     /// The next fault.
     pub fn draw(&mut self) -> Fault {
         if self.round.is_empty() {
-            self.round = Fault::ALL.to_vec();
-            // Nodes fail more often than servers.
-            self.round.extend([Fault::KillNode, Fault::KillNode, Fault::PauseNode, Fault::CutAfter]);
+            self.round = self.kinds.to_vec();
+            // Nodes fail more often than servers and disks.
+            let often = [Fault::KillNode, Fault::KillNode, Fault::PauseNode, Fault::CutAfter];
+            self.round.extend(often.iter().filter(|fault| self.kinds.contains(fault)));
             self.rng.shuffle(&mut self.round);
         }
         self.round.pop().expect("it was just filled")
@@ -118,7 +133,7 @@ impl Deck {
 
     /// The kinds that were never injected.
     pub fn missing(&self) -> Vec<Fault> {
-        Fault::ALL.into_iter().filter(|fault| !self.counts.contains_key(fault)).collect()
+        self.kinds.iter().filter(|fault| !self.counts.contains_key(fault)).copied().collect()
     }
 }
 
@@ -128,7 +143,7 @@ mod tests {
 
     #[test]
     fn every_kind_comes_in_the_first_round() {
-        let mut deck = Deck::new(Rng::new(7));
+        let mut deck = Deck::new(Rng::new(7), Fault::OF_SERVER);
         for _ in 0..16 {
             let fault = deck.draw();
             deck.count(fault);

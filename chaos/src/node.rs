@@ -55,6 +55,9 @@ pub struct NodeOptions {
     /// Starts instances itself, through the runtime's own client.
     #[arg(long)]
     pub calls: bool,
+    /// The size in bytes beyond which the process cannot write to any file.
+    #[arg(long)]
+    pub file_limit: Option<u64>,
     /// The grace period of a graceful stop, in milliseconds.
     #[arg(long, default_value_t = 2_000)]
     pub grace_ms: u64,
@@ -63,19 +66,19 @@ pub struct NodeOptions {
 impl NodeOptions {
     /// The command line arguments for these options.
     pub fn arguments(&self) -> Vec<String> {
-        let NodeOptions { url, name, lease_ms, directory, release, worker, special, tag, calls, grace_ms } =
-            self;
+        let NodeOptions { url, name, lease_ms, directory, release, worker, special, tag, calls, .. } = self;
         let mut arguments = vec![
             format!("--url={url}"),
             format!("--name={name}"),
             format!("--lease-ms={lease_ms}"),
             format!("--directory={}", directory.display()),
             format!("--release={release}"),
-            format!("--grace-ms={grace_ms}"),
+            format!("--grace-ms={}", self.grace_ms),
         ];
         let flags = [(*worker, "--worker"), (*special, "--special"), (*calls, "--calls")];
         arguments.extend(flags.into_iter().filter(|(is_set, _)| *is_set).map(|(_, flag)| flag.to_owned()));
         arguments.extend(tag.iter().map(|tag| format!("--tag={tag}")));
+        arguments.extend(self.file_limit.map(|bytes| format!("--file-limit={bytes}")));
         arguments
     }
 
@@ -98,6 +101,9 @@ impl NodeOptions {
 /// Runs a node until it is told to stop.
 pub async fn run(options: NodeOptions) -> ExitCode {
     Journal::install(tracing::Level::INFO);
+    if let Some(bytes) = options.file_limit {
+        limit_files(bytes);
+    }
     let runtime = match build(&options).start().await {
         Ok(runtime) => runtime,
         Err(error) => {
@@ -129,6 +135,15 @@ pub async fn run(options: NodeOptions) -> ExitCode {
             ExitCode::from(NOT_STOPPED)
         }
     }
+}
+
+/// Lets writes beyond a size fail, as on a full disk.
+fn limit_files(bytes: u64) {
+    // The signal of a write that fails this way would end the process; with a handler, the write returns an error.
+    let ignored = signal(SignalKind::from_raw(rustix::process::Signal::XFSZ.as_raw()));
+    std::mem::forget(ignored.expect("tokio's signals are enabled"));
+    let limit = rustix::process::Rlimit { current: Some(bytes), maximum: None };
+    rustix::process::setrlimit(rustix::process::Resource::Fsize, limit).expect("a limit can be lowered");
 }
 
 fn build(options: &NodeOptions) -> perennial::RuntimeBuilder {

@@ -91,21 +91,57 @@ pub async fn read(client: &mut tokio_postgres::Client, schema: &str) -> Result<S
     let sql = format!("SELECT deadline_ms FROM {deadlines} AS all_of_them");
     let deadlines = transaction.query(&sql, &[]).await.map_err(|error| error.to_string())?;
 
-    let inbox: Vec<InboxRow> = inbox.iter().map(inbox_row).collect();
-    let tasks: Vec<TaskRow> = tasks.iter().map(task_row).collect();
+    let turn = |row: &Row| TurnOfExecution {
+        key: key(row, "key"),
+        execution: number(row, "execution"),
+        number: number(row, "number"),
+        body: bytes(row, "body"),
+    };
+    Ok(assemble(Tables {
+        instances: instances.iter().map(instance_row).collect::<Result<_, _>>()?,
+        turns: turns.iter().map(turn).collect(),
+        inbox: inbox.iter().map(inbox_row).collect(),
+        tasks: tasks.iter().map(task_row).collect(),
+        deadlines_ms: deadlines.iter().map(|row| number(row, "deadline_ms")).collect(),
+        others,
+    }))
+}
+
+/// The rows of all tables, as they were read.
+pub(crate) struct Tables {
+    /// Oldest first.
+    pub(crate) instances: Vec<InstanceRow>,
+    /// In order.
+    pub(crate) turns: Vec<TurnOfExecution>,
+    pub(crate) inbox: Vec<InboxRow>,
+    pub(crate) tasks: Vec<TaskRow>,
+    /// The deadlines of all requests and replies.
+    pub(crate) deadlines_ms: Vec<u64>,
+    /// The keys that rows of other tables name, with the table.
+    pub(crate) others: Vec<(String, InstanceKey)>,
+}
+
+/// A stored turn.
+pub(crate) struct TurnOfExecution {
+    pub(crate) key: InstanceKey,
+    pub(crate) execution: u64,
+    pub(crate) number: u64,
+    pub(crate) body: Arc<[u8]>,
+}
+
+/// Puts the rows of each instance together.
+pub(crate) fn assemble(tables: Tables) -> Snapshot {
+    let Tables { instances, turns, inbox, tasks, deadlines_ms, others } = tables;
     let mut snapshot = Snapshot::default();
     let mut by_key: BTreeMap<InstanceKey, Executions> = BTreeMap::new();
-    let mut stored = StoredRows { others, ..StoredRows::default() };
-    for row in &turns {
-        let (key, execution) = (key(row, "key"), number(row, "execution"));
-        by_key.entry(key).or_default().entry(execution).or_default().push(bytes(row, "body"));
-        stored.turns.push((key, execution, number(row, "number")));
+    let mut stored = StoredRows { others, request_deadlines_ms: deadlines_ms, ..StoredRows::default() };
+    for TurnOfExecution { key, execution, number, body } in turns {
+        by_key.entry(key).or_default().entry(execution).or_default().push(body);
+        stored.turns.push((key, execution, number));
     }
     stored.inbox = inbox.iter().map(|row| (row.key, Arc::clone(&row.body))).collect();
     stored.tasks = tasks.iter().map(StoredTask::from).collect();
-    stored.request_deadlines_ms = deadlines.iter().map(|row| number(row, "deadline_ms")).collect();
-    for row in &instances {
-        let row = instance_row(row)?;
+    for row in instances {
         let mut executions = by_key.remove(&row.key).unwrap_or_default();
         for execution in 1..=row.execution {
             executions.entry(execution).or_default();
@@ -116,7 +152,7 @@ pub async fn read(client: &mut tokio_postgres::Client, schema: &str) -> Result<S
         snapshot.instances.push(StoredInstance { row, executions, inbox, tasks });
     }
     snapshot.rows = Some(stored);
-    Ok(snapshot)
+    snapshot
 }
 
 fn key(row: &Row, column: &str) -> InstanceKey {

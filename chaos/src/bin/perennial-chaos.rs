@@ -8,6 +8,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use clap::Parser;
 use perennial_chaos::director::{Outcome, Plan, run};
+use perennial_chaos::embedded;
 use perennial_chaos::idle::{self, IdleCost};
 use perennial_chaos::takeover;
 
@@ -15,8 +16,9 @@ use perennial_chaos::takeover;
 #[derive(Debug, Parser)]
 #[command(name = "chaos")]
 struct Arguments {
-    /// The store: `postgres` starts a private server.
-    #[arg(long, default_value = "postgres", value_parser = ["postgres"])]
+    /// The store: `postgres` starts a private server with several nodes, `sqlite` runs one process after the other on a
+    /// file.
+    #[arg(long, default_value = "postgres", value_parser = ["postgres", "sqlite"])]
     store: String,
     /// Minimum time during which faults are injected, in minutes.
     #[arg(long, default_value_t = 0.0)]
@@ -85,7 +87,7 @@ fn main() -> ExitCode {
         SystemTime::now().duration_since(UNIX_EPOCH).map_or(1, |since| u64::from(since.subsec_nanos()))
     });
     println!("store {}, seed {seed}", arguments.store);
-    let outcome = tokio.block_on(run(Plan {
+    let plan = Plan {
         program: node_program(),
         seed,
         faults: arguments.faults,
@@ -95,7 +97,11 @@ fn main() -> ExitCode {
         pause_ms: (100, 700),
         is_verbose: !arguments.quiet,
         keeps_logs: arguments.keep,
-    }));
+    };
+    let outcome = match arguments.store.as_str() {
+        "sqlite" => tokio.block_on(embedded::run(plan)),
+        _ => tokio.block_on(run(plan)),
+    };
     print(&outcome);
     if outcome.problems.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

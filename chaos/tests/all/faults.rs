@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use perennial_chaos::director::{Plan, run};
+use perennial_chaos::embedded;
 use perennial_chaos::takeover;
 
 use crate::support::{LEASE, program};
@@ -26,6 +27,26 @@ async fn n9_fifty_faults_lose_nothing_and_double_nothing() {
     assert!(outcome.cuts > 0, "no connection was cut at a commit");
     assert!(outcome.repeated_runs > 0, "no fault interrupted an activity");
     assert!(outcome.endings["completed"] > 50, "too little was done");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn g32_faults_of_the_owner_of_a_file_and_of_its_disk_lose_nothing() {
+    let outcome = embedded::run(Plan {
+        program: program().to_owned(),
+        seed: 13,
+        faults: 12,
+        time: Duration::ZERO,
+        nodes: (1, 1),
+        lease: LEASE,
+        pause_ms: (100, 500),
+        is_verbose: true,
+        keeps_logs: false,
+    })
+    .await;
+    println!("{outcome:#?}");
+    assert_eq!(outcome.problems, Vec::<String>::new());
+    assert!(outcome.repeated_runs > 0, "no fault interrupted an activity");
+    assert!(outcome.endings["completed"] > 20, "too little was done");
 }
 
 /// The rule allows the lease plus one second; this test allows more, for busy machines. `cargo xtask chaos --takeover`

@@ -270,13 +270,14 @@ async fn paused_sign(client: &Client) -> Result<Option<Sign>, Failure> {
 /// Stuck work. Blocked instances are listed one by one instead.
 fn stuck_signs(stuck: &StuckReport) -> Vec<Sign> {
     let findings = stuck.findings.iter().filter(|finding| finding.kind != FindingKind::Blocked);
-    let sign = |finding: &perennial::explain::Finding| {
+    let told = |finding: &perennial::explain::Finding| {
         let named = finding.instances.iter().map(|id| format!("{id:?}")).collect::<Vec<_>>().join(", ");
         let more = finding.count.saturating_sub(finding.instances.len());
         let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-        problem(format!("{}: {named}{more}", finding.text), finding.remedy.clone())
+        (format!("{}: {named}{more}", finding.text), finding.remedy.clone())
     };
-    let mut signs: Vec<Sign> = findings.map(sign).collect();
+    let mut signs: Vec<Sign> = findings.map(told).map(|(what, remedy)| problem(what, remedy)).collect();
+    signs.extend(stuck.waiting.iter().map(told).map(|(what, remedy)| Sign::Note { what, remedy }));
     if stuck.findings.is_empty() {
         signs.push(Sign::Ok("no work is stuck".to_owned()));
     }

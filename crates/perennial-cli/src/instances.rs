@@ -40,6 +40,7 @@ pub(crate) async fn list(
         let status = match &row.blocked {
             Some(blocked) if blocked.pause.is_some() => format!("{}, paused", row.status.name()),
             Some(blocked) => format!("{}, blocked {}", row.status.name(), blocked.code),
+            None if row.missing_code.is_some() => format!("{}, waiting for code", row.status.name()),
             None => row.status.name().to_owned(),
         };
         shown.add_row([

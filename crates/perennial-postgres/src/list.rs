@@ -190,7 +190,11 @@ pub(crate) async fn count(inner: &Inner, filter: &Criteria, at_most: u64) -> Res
     if names_nothing(filter) {
         return Ok(Count::default());
     }
-    let is_servers = filter.attributes.is_empty() && filter.conditions.is_empty() && filter.paused.is_none();
+    // Whether an instance is blocked, paused or waits for code is in the text of its block.
+    let is_servers = filter.attributes.is_empty()
+        && filter.conditions.is_empty()
+        && filter.paused.is_none()
+        && filter.blocked.is_none();
     let mut counted: u64 = 0;
     for source in sources(inner, filter).await? {
         if is_servers {
@@ -269,6 +273,8 @@ async fn query_source(
 ) -> Result<Vec<tokio_postgres::Row>, StoreError> {
     let statuses: Option<Vec<i16>> = (!filter.statuses.is_empty())
         .then(|| filter.statuses.iter().map(|status| status_code(*status)).collect());
+    // An instance that waits for code is not blocked, although its row says why it waits.
+    let blocked = filter.blocked.filter(|blocked| *blocked);
     let parent = filter.parent.map(|parent| parent.to_string());
     let (from, before) = (filter.created_from_ms.map(bound), filter.created_before_ms.map(bound));
     let (ended, own) = (filter.ended_before_ms.map(bound), source.values());
@@ -279,7 +285,7 @@ async fn query_source(
         (&filter.name, Type::TEXT),
         (&filter.version, Type::TEXT),
         (&filter.id_prefix, Type::TEXT),
-        (&filter.blocked, Type::BOOL),
+        (&blocked, Type::BOOL),
         (&parent, Type::TEXT),
         (&from, Type::INT8),
         (&before, Type::INT8),

@@ -18,7 +18,7 @@ use crate::row::{bound, column, read_bytes, read_maybe_number, read_number, read
 use crate::store::Inner;
 
 const OPEN: &str = "SELECT * FROM @.open_session($1, $2, $3, $4, $5, $6)";
-const RENEW: &str = "SELECT * FROM @.renew_session($1, $2)";
+const RENEW: &str = "SELECT * FROM @.renew_session($1, $2, $3)";
 const END: &str = "SELECT @.end_session($1, $2)";
 const CLAIM: &str =
     "SELECT shard, epoch, unclean_ends, note, gaps FROM @.claim_shards($1, $2, $3) ORDER BY shard";
@@ -59,9 +59,14 @@ pub(crate) async fn open(inner: &Inner, session: NewSession) -> Result<Lease, St
     lease(inner.one(&rows)?, 0)
 }
 
-pub(crate) async fn renew(inner: &Inner, session: SessionId) -> Result<Lease, StoreError> {
-    let (id, at) = (session_uuid(session), inner.at());
-    let rows = inner.query(RENEW, &[(&id, Type::UUID), (&at, Type::INT8)], Access::Writes).await?;
+pub(crate) async fn renew(
+    inner: &Inner,
+    session: SessionId,
+    info: Option<Arc<[u8]>>,
+) -> Result<Lease, StoreError> {
+    let (id, info, at) = (session_uuid(session), info.as_deref(), inner.at());
+    let arguments: [Argument<'_>; 3] = [(&id, Type::UUID), (&info, Type::BYTEA), (&at, Type::INT8)];
+    let rows = inner.query(RENEW, &arguments, Access::Writes).await?;
     lease(inner.one(&rows)?, 0)
 }
 

@@ -214,8 +214,8 @@ impl AsyncStore for PostgresStore {
         sessions::open(&self.inner, session).await
     }
 
-    async fn renew_session(&self, session: SessionId) -> Result<Lease, StoreError> {
-        sessions::renew(&self.inner, session).await
+    async fn renew_session(&self, session: SessionId, info: Option<Arc<[u8]>>) -> Result<Lease, StoreError> {
+        sessions::renew(&self.inner, session, info).await
     }
 
     async fn end_session(&self, session: SessionId) -> Result<(), StoreError> {

@@ -62,7 +62,7 @@ impl<Q, A> Call<Q, A> {
 /// A call that writes.
 pub(crate) enum WriteCall {
     OpenSession(Call<NewSession, Lease>),
-    RenewSession(Call<SessionId, Lease>),
+    RenewSession(Call<Renewal, Lease>),
     EndSession(Call<SessionId, ()>),
     ClaimShards(Call<Claim, Vec<OwnedShard>>),
     ReleaseShards(Call<(SessionId, ShardSet), ()>),
@@ -132,6 +132,12 @@ pub(crate) struct TaskTake {
     pub(crate) served: Served,
     pub(crate) limit: usize,
     pub(crate) lease_ms: u64,
+}
+
+pub(crate) struct Renewal {
+    pub(crate) session: SessionId,
+    /// The record that replaces the one with which the session was opened.
+    pub(crate) info: Option<Arc<[u8]>>,
 }
 
 pub(crate) struct TaskRenewals {

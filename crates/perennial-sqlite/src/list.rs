@@ -136,7 +136,7 @@ fn matches(row: &Row<'_>, filter: &Criteria) -> rusqlite::Result<bool> {
         return Ok(false);
     }
     if let Some(blocked) = filter.blocked
-        && blocked == (row.get_ref(9)? == ValueRef::Null)
+        && blocked != (row.get_ref(9)? != ValueRef::Null && !is_waiting(text(9)?))
     {
         return Ok(false);
     }
@@ -164,6 +164,11 @@ fn matches(row: &Row<'_>, filter: &Criteria) -> rusqlite::Result<bool> {
 /// Whether the block of an instance, as JSON text, is a pause. A corrupt one is not.
 fn is_paused(blocked: &[u8]) -> bool {
     serde_json::from_slice::<Blocked>(blocked).is_ok_and(|blocked| blocked.pause.is_some())
+}
+
+/// Whether the block of an instance, as JSON text, only says that it waits for code. A corrupt one does not.
+fn is_waiting(blocked: &[u8]) -> bool {
+    serde_json::from_slice::<Blocked>(blocked).is_ok_and(|blocked| blocked.is_waiting())
 }
 
 /// The stored attributes. A corrupt row has none.

@@ -18,6 +18,7 @@ use perennial_core::store::{
 use perennial_core::{SHARDS, ShardId};
 use rusqlite::{Connection, params};
 
+use crate::calls::Renewal;
 use crate::row::bound;
 use crate::send::Stop;
 use crate::shards::{self, End};
@@ -79,7 +80,7 @@ impl Sessions {
         now_ms: u64,
     ) -> rusqlite::Result<Result<Lease, StoreError>> {
         if self.is_open(new.id) {
-            return Ok(self.renew(new.id, now_ms));
+            return Ok(self.renew(&Renewal { session: new.id, info: None }, now_ms));
         }
         if let Err(refusal) = self.check_role(new.role, None, now_ms) {
             return Ok(Err(refusal));
@@ -87,8 +88,12 @@ impl Sessions {
         self.insert(connection, new, now_ms).map(Ok)
     }
 
-    pub(crate) fn renew(&mut self, session: SessionId, now_ms: u64) -> Result<Lease, StoreError> {
-        let state = self.sessions.get_mut(&session).ok_or(StoreError::SessionGone)?;
+    /// Renews a session. Its record changes in memory only, like its lease: the only node of the file reads it there.
+    pub(crate) fn renew(&mut self, renewal: &Renewal, now_ms: u64) -> Result<Lease, StoreError> {
+        let state = self.sessions.get_mut(&renewal.session).ok_or(StoreError::SessionGone)?;
+        if let Some(info) = &renewal.info {
+            state.new.info = Arc::clone(info);
+        }
         state.expires_ms = now_ms.saturating_add(state.new.lease_ms);
         Ok(Lease { now_ms, expires_ms: state.expires_ms })
     }
@@ -152,7 +157,8 @@ impl Sessions {
     ) -> Result<Result<Replaced, StoreError>, Stop> {
         if self.is_open(new.id) {
             let shards = shards::of_session(connection, new.id)?;
-            return Ok(self.renew(new.id, now_ms).map(|lease| Replaced { lease, shards }));
+            let renewal = Renewal { session: new.id, info: None };
+            return Ok(self.renew(&renewal, now_ms).map(|lease| Replaced { lease, shards }));
         }
         if let Err(refusal) = self.check_role(new.role, Some(old), now_ms) {
             return Ok(Err(refusal));

@@ -16,8 +16,8 @@ use perennial_core::store::{
 use perennial_core::{InstanceKey, ShardId};
 
 use crate::calls::{
-    Batch, Call, Claim, Pruning, ReadCall, ReplyGuard, Setting, ShardNotes, Sweep, TaskEnd, TaskRenewals,
-    TaskTake, Work, WriteCall,
+    Batch, Call, Claim, Pruning, ReadCall, Renewal, ReplyGuard, Setting, ShardNotes, Sweep, TaskEnd,
+    TaskRenewals, TaskTake, Work, WriteCall,
 };
 use crate::clock::StoreClock;
 use crate::open::{self, IN_MEMORY, Opened};
@@ -195,8 +195,8 @@ impl Store for SqliteStore {
         self.write_as_owner(WriteCall::OpenSession(Call::new(session, reply)));
     }
 
-    fn renew_session(&self, session: SessionId, reply: Reply<Lease>) {
-        self.write_as_owner(WriteCall::RenewSession(Call::new(session, reply)));
+    fn renew_session(&self, session: SessionId, info: Option<Arc<[u8]>>, reply: Reply<Lease>) {
+        self.write_as_owner(WriteCall::RenewSession(Call::new(Renewal { session, info }, reply)));
     }
 
     fn end_session(&self, session: SessionId, reply: Reply<()>) {

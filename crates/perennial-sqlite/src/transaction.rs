@@ -250,7 +250,7 @@ impl<'c> WriteConnection<'c> {
                 call.result = Some(opened.flatten());
             }
             WriteCall::RenewSession(call) => {
-                call.result = Some(self.sessions.renew(call.arguments, now_ms));
+                call.result = Some(self.sessions.renew(&call.arguments, now_ms));
             }
             WriteCall::EndSession(call) => {
                 self.sessions.end(connection, call.arguments, now_ms)?;

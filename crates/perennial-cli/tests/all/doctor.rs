@@ -71,6 +71,45 @@ async fn slow(ctx: OrchestrationContext) -> Result<(), String> {
 }
 
 #[tokio::test]
+async fn n14_doctor_and_show_tell_of_instances_that_wait_for_code() {
+    let directory = tempfile::tempdir().unwrap();
+    let url = format!("sqlite:{}", directory.path().join("shop.db").display());
+    let runtime = Runtime::open(&url).register(slow).start().await.unwrap();
+    let client = runtime.client();
+    let newer = StartOptions::default().version("2.0.0");
+    client.start_with(slow, "newer", (), newer).await.unwrap();
+    while client.status("newer").await.unwrap().missing_code.is_none() {
+        tokio::task::yield_now().await;
+    }
+    let run = |arguments: &'static [&'static str]| {
+        let url = url.clone();
+        let arguments = move || {
+            let arguments: Vec<&str> = arguments.iter().copied().chain(["--store", &url]).collect();
+            crate::support::run(&arguments, &[])
+        };
+        tokio::task::spawn_blocking(arguments)
+    };
+    let doctor = run(&["doctor"]).await.unwrap();
+    assert_eq!(doctor.code, 0, "{doctor:?}");
+    assert!(doctor.stdout.contains("note  instances are waiting for code for "), "{doctor:?}");
+    assert!(
+        doctor.stdout.contains("does not have `slow` 2.0.0, no live node has it; it is blocked at "),
+        "{doctor:?}"
+    );
+    assert!(doctor.stdout.contains("ok    no instance is blocked\n"), "{doctor:?}");
+    let blocked = run(&["list", "--blocked"]).await.unwrap();
+    assert_eq!(blocked.stdout, "no instances\n");
+    let list = run(&["list"]).await.unwrap();
+    assert!(
+        list.stdout.contains("pending, waiting for code") && list.stdout.contains("missing code"),
+        "{list:?}"
+    );
+    let show = run(&["show", "newer"]).await.unwrap();
+    assert!(show.stdout.contains("its node does not have `slow` 2.0.0"), "{show:?}");
+    runtime.shutdown().await.unwrap();
+}
+
+#[tokio::test]
 async fn p8_doctor_exits_with_0_for_paused_instances_and_requests_in_progress() {
     let directory = tempfile::tempdir().unwrap();
     let url = format!("sqlite:{}", directory.path().join("shop.db").display());

@@ -180,7 +180,9 @@ async fn p3_errors_of_types_that_do_not_fit() {
 #[tokio::test]
 async fn p3_errors_of_blocked_instances() {
     let mut page = Page::default();
-    let runtime = shop("memory:").start().await.unwrap();
+    let mut options = RuntimeOptions::default();
+    options.shard.missing_code_wait = Duration::ZERO;
+    let runtime = shop("memory:").options(options).start().await.unwrap();
     let client = runtime.client();
     client.start(unsteady, "order-1", ()).await.unwrap();
     page.add("code that decides otherwise", blocked(&client, "order-1").await);

@@ -258,7 +258,7 @@ macro_rules! pass_decoded {
 impl Store for EncodedStore {
     pass! {
         open_session(session: NewSession) -> Lease;
-        renew_session(session: SessionId) -> Lease;
+        renew_session(session: SessionId, info: Option<Arc<[u8]>>) -> Lease;
         end_session(session: SessionId) -> ();
         claim_shards(session: SessionId, target: usize) -> Vec<OwnedShard>;
         release_shards(session: SessionId, shards: ShardSet) -> ();

@@ -21,7 +21,10 @@ pub struct CallId(pub u64);
 #[allow(missing_docs, reason = "the fields are the parameters of the store's methods")]
 pub enum StoreCall {
     OpenSession(NewSession),
-    RenewSession(SessionId),
+    RenewSession {
+        session: SessionId,
+        info: Option<Arc<[u8]>>,
+    },
     EndSession(SessionId),
     ClaimShards {
         session: SessionId,
@@ -162,8 +165,8 @@ impl StoreCall {
     pub fn make(self, store: &dyn Store, reply: impl FnOnce(StoreResult) + Send + 'static) {
         match self {
             StoreCall::OpenSession(session) => store.open_session(session, into(reply, StoreResponse::Lease)),
-            StoreCall::RenewSession(session) => {
-                store.renew_session(session, into(reply, StoreResponse::Lease))
+            StoreCall::RenewSession { session, info } => {
+                store.renew_session(session, info, into(reply, StoreResponse::Lease))
             }
             StoreCall::EndSession(session) => {
                 store.end_session(session, into(reply, |()| StoreResponse::Done))
@@ -240,7 +243,7 @@ impl StoreCall {
     pub fn name(&self) -> &'static str {
         match self {
             StoreCall::OpenSession(_) => "open_session",
-            StoreCall::RenewSession(_) => "renew_session",
+            StoreCall::RenewSession { .. } => "renew_session",
             StoreCall::EndSession(_) => "end_session",
             StoreCall::ClaimShards { .. } => "claim_shards",
             StoreCall::ReleaseShards { .. } => "release_shards",

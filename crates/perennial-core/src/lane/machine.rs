@@ -56,6 +56,8 @@ pub struct Lane {
     pub(super) gaps: OwnGaps,
     /// The paused orchestrations. `None` until they were read; no shard is claimed before that.
     pub(super) paused: Option<Arc<PausedOrchestrations>>,
+    /// When the paused orchestrations are read again, with a renewal.
+    pub(super) reads_paused_from: Moment,
     /// The counters of shards that were lost or released.
     pub(super) counted: Counters,
     /// Whether there may be shards to claim that no claim has asked for yet.
@@ -87,6 +89,7 @@ impl Lane {
             gaps: OwnGaps::default(),
             // A maintenance owner runs no code.
             paused: (options.role != SessionRole::Lane).then(Arc::default),
+            reads_paused_from: Moment::ZERO,
             counted: Counters::default(),
             wants_claim: false,
             releases_from: Moment::ZERO,
@@ -305,6 +308,11 @@ impl Lane {
     /// An attempt was stopped for the node's sake, or never started.
     pub fn handle_activity_released(&mut self, now: Moment, task: &ActivityTask) {
         self.feed_activity(now, task, |shard, now_ms| shard.handle_activity_released(now_ms, task));
+    }
+
+    /// An attempt waited too long for a free slot and was withdrawn before it started: it is queued for other nodes.
+    pub fn handle_activity_spilled(&mut self, now: Moment, task: &ActivityTask) {
+        self.feed_activity(now, task, |shard, now_ms| shard.handle_activity_spilled(now_ms, task));
     }
 
     /// A heartbeat of a running attempt.

@@ -35,7 +35,7 @@ pub struct LaneOptions {
     pub max_loads: usize,
     /// How many shards are released with one renewal. Default 32.
     pub releases_per_renewal: usize,
-    /// The shortest and the longest pause between two polls. Default 20 ms and 5 s.
+    /// The shortest and the longest pause between two polls. Default 20 ms and 15 s.
     pub poll_pauses: (Duration, Duration),
     /// After new messages, instances that are due soon are read immediately, but not more often than this: a start that
     /// another process delays by less may be late by this much. Default 1 s.
@@ -62,7 +62,7 @@ impl Default for LaneOptions {
             page_bytes: 8 << 20,
             max_loads: 256,
             releases_per_renewal: 32,
-            poll_pauses: (Duration::from_millis(20), Duration::from_secs(5)),
+            poll_pauses: (Duration::from_millis(20), Duration::from_secs(15)),
             news_pause: Duration::from_secs(1),
             keep_executions: Some(10),
             keep_executions_ms: None,

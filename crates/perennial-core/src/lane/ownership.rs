@@ -112,9 +112,13 @@ impl Lane {
     /// Handles a new lease: everything that waited for it continues.
     pub(super) fn leased(&mut self, now: Moment, sent: Moment, lease: Lease) {
         self.read_clock(now, lease.now_ms);
+        let is_due = self.paused.is_none() || now >= self.reads_paused_from;
         if self.options.role == SessionRole::Lane
+            && is_due
             && !self.calls.has(|purpose| matches!(purpose, Purpose::Paused))
         {
+            // Once per lease: most stores have no paused orchestration, and every read costs a transaction.
+            self.reads_paused_from = now + Duration::from_millis(self.lease.lease_ms());
             self.issue(now, Purpose::Paused);
         }
         let gap_from = self.lease.handle_leased(sent, now);

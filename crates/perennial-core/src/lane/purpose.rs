@@ -163,7 +163,7 @@ impl Purpose {
         let limit = PageLimit { rows, bytes: now.options.page_bytes };
         let (held, readable) = (now.tenures.set(), now.tenures.readable());
         Some(match self {
-            Purpose::Renew => StoreCall::RenewSession(session),
+            Purpose::Renew => StoreCall::RenewSession { session, info: None },
             Purpose::Claim => StoreCall::ClaimShards { session, target: now.tenures.target() },
             Purpose::Confirm => StoreCall::ClaimShards { session, target: 0 },
             Purpose::Release(shards) => StoreCall::ReleaseShards { session, shards: *shards },

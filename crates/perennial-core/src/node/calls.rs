@@ -20,7 +20,8 @@ pub(super) const RETRY_PAUSE: Duration = Duration::from_millis(200);
 #[derive(Clone, Debug)]
 pub(super) enum Purpose {
     Open,
-    Renew,
+    /// With the record to publish, if it has changed.
+    Renew(Option<Arc<[u8]>>),
     End,
     Directory,
     Take {
@@ -62,7 +63,7 @@ impl Purpose {
                 lease_ms: options.lease_ms,
                 info: options.info.encode(),
             }),
-            Purpose::Renew => StoreCall::RenewSession(holder),
+            Purpose::Renew(info) => StoreCall::RenewSession { session: holder, info: info.clone() },
             Purpose::End => StoreCall::EndSession(holder),
             Purpose::Directory => StoreCall::Directory,
             Purpose::Take { limit } => {
@@ -152,7 +153,7 @@ mod tests {
         let (purpose, sent) = calls.end(id).expect("it is under way");
         assert!(sent == at(1) && calls.end(id).is_none() && !calls.has(is_end));
         calls.again_later(at(2), purpose);
-        calls.at(at(2), Purpose::Renew);
+        calls.at(at(2), Purpose::Renew(None));
         assert!(calls.has(is_end));
         assert_eq!(calls.take_planned(is_end).len(), 1);
         assert!(!calls.has(is_end) && calls.next_wake() == Some(at(2)), "the other one stays");

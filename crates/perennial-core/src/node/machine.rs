@@ -1,47 +1,46 @@
 //! The node: the state machine that spans lanes. It takes times and responses of the store, and returns outputs for its driver.
 
 use std::mem;
-use std::sync::Arc;
 use std::time::Duration;
 
 use crate::execution::Stream;
 use crate::flaws::{self, Flaw};
-use crate::history::{ActivityError, Payload};
 use crate::instance::{SHARDS, ShardId};
 use crate::lane::{CallId, LeaseKeeper, Moment, Standing, StoreResponse, StoreResult, TurnClock};
 use crate::log;
-use crate::shard::{
-    ActivityTask, BodyError, LeftOpen, Message, RanElsewhere, Tenure, cannot_be_left_open, hold_ms,
-    is_handed_over, max_together,
+use crate::shard::{ActivityTask, is_handed_over};
+use crate::store::{
+    Changes, Evidence, NodeInfo, SessionId, ShardSet, StoreError, TaskId, TaskRenewal, TaskRow,
 };
-use crate::store::{Changes, Evidence, SessionId, ShardSet, StoreError, TaskId, TaskRenewal, TaskRow};
 
 use super::calls::{Calls, Purpose};
 use super::membership::Membership;
 use super::options::NodeOptions;
 use super::output::NodeOutput;
 use super::quarantine_gate::{QuarantineGate, Waiting};
+use super::spill_over::{SpillOver, WaitingAttempt};
 use super::stopping::{Step, StopPatience, Stopping, Unfinished};
 use super::taken::{Taken, task_id};
 
 /// What the lanes of one process have in common. See the [module](super) for how to drive it.
 pub struct Node {
-    options: NodeOptions,
-    lease: LeaseKeeper,
+    pub(super) options: NodeOptions,
+    pub(super) lease: LeaseKeeper,
     membership: Membership,
     routes: Vec<Option<usize>>,
-    taken: Taken,
+    pub(super) taken: Taken,
     /// Counts down, to distinguish taken tasks from those of lanes, whose tenures count up.
-    tenures: u64,
-    quarantine: QuarantineGate,
-    wants_tasks: bool,
+    pub(super) tenures: u64,
+    pub(super) quarantine: QuarantineGate,
+    spill_over: SpillOver,
+    pub(super) wants_tasks: bool,
     poll_pause: Duration,
     poll_at: Moment,
-    calls: Calls,
-    is_stopping: bool,
+    pub(super) calls: Calls,
+    pub(super) is_stopping: bool,
     stopping: Option<Stopping>,
     is_failed: bool,
-    outputs: Vec<NodeOutput>,
+    pub(super) outputs: Vec<NodeOutput>,
 }
 
 impl Node {
@@ -56,6 +55,7 @@ impl Node {
             taken: Taken::new(options.task_lease_ms, options.healthy),
             tenures: u64::MAX,
             quarantine: QuarantineGate::new(options.quarantine_after, options.healthy),
+            spill_over: SpillOver::new(session, options.spill_after, options.info.free),
             wants_tasks: true,
             poll_pause: options.poll_pauses.0,
             poll_at: Moment::ZERO,
@@ -91,6 +91,7 @@ impl Node {
             self.quarantine.next_wake(),
             poll,
             self.membership.next_wake(),
+            self.spill_over.next_wake(),
             stopping,
         ];
         all.into_iter().flatten().min()
@@ -175,7 +176,11 @@ impl Node {
             return;
         }
         if self.lease.take_renewal(now) {
-            self.issue(now, Purpose::Renew);
+            let info = self
+                .spill_over
+                .take_news(free)
+                .map(|free| NodeInfo { free: Some(free), ..self.options.info.clone() }.encode());
+            self.issue(now, Purpose::Renew(info));
         }
         if self.membership.take_look(now) {
             self.issue(now, Purpose::Directory);
@@ -191,112 +196,24 @@ impl Node {
             self.poll_pause = (self.poll_pause * 2).min(self.options.poll_pauses.1);
             self.poll_at = now + self.poll_pause;
         }
+        if self.spill_over.take_look(now) && self.spills(now) {
+            self.outputs.push(NodeOutput::ListWaiting);
+        }
         self.grant(now, free);
         self.take_tasks(now, free);
         self.go_on_stopping(now);
     }
 
-    /// A lane requests a quarantine slot for an activity. `free` is how many more activities could run here now.
-    pub fn handle_want_quarantine_slot(
-        &mut self,
-        now: Moment,
-        lane: usize,
-        (shard, tenure): (ShardId, Tenure),
-        interruptions: u32,
-        task: TaskId,
-        free: usize,
-    ) {
-        self.wait_for_turn(now, Waiting::Lane { lane, shard, tenure, interruptions, task });
-        self.grant(now, free);
+    /// An attempt waits for a free slot, and none did before.
+    pub fn handle_waiting_began(&mut self, now: Moment) {
+        self.spill_over.handle_began(now);
     }
 
-    /// An activity with a quarantine slot has started.
-    pub fn handle_quarantined_begun(&mut self, now: Moment, task: &ActivityTask) {
-        self.quarantine.handle_begun(now, task_id(task));
-    }
-
-    /// An activity with a quarantine slot has ended.
-    pub fn handle_quarantined_ended(&mut self, now: Moment, task: &ActivityTask, free: usize) {
-        self.quarantine.handle_ended(task_id(task));
-        self.grant(now, free);
-    }
-
-    /// A lane handed over an attempt that runs here: it is now a task of this node.
-    pub fn handle_hand_over(&mut self, now: Moment, task: &ActivityTask) {
-        self.taken.hand_over(now, task);
-    }
-
-    /// A taken task has ended. `details` are its last heartbeat details.
-    pub fn handle_task_done(
-        &mut self,
-        now: Moment,
-        task: &ActivityTask,
-        result: Result<Payload, ActivityError>,
-        details: Option<Payload>,
-    ) {
-        if !self.taken.is_kept(task) {
-            // Its lease has expired: another attempt of it may run, here or elsewhere.
-            return self.taken.remove(task_id(task), task.tenure);
-        }
-        let (execution, event, attempt) = (task.execution, task.event, task.attempt);
-        let ran = Some(Box::new(self.ran(now, task)));
-        self.finish(now, task, &Message::Attempt { execution, event, attempt, result, details, ran });
-    }
-
-    /// The code of a taken task returned after this many milliseconds, without a result: the holder of its token
-    /// completes it. `details` are its last heartbeat details.
-    pub fn handle_task_left_open(
-        &mut self,
-        now: Moment,
-        task: &ActivityTask,
-        ran_ms: u64,
-        details: Option<Payload>,
-    ) {
-        let Some(secret) = task.secret else {
-            let error = cannot_be_left_open();
-            return self.handle_task_done(now, task, Err(error), details);
-        };
-        if !self.taken.is_kept(task) {
-            return self.taken.remove(task_id(task), task.tenure);
-        }
-        let (execution, event, attempt) = (task.execution, task.event, task.attempt);
-        let ran = self.ran(now, task);
-        let left = LeftOpen { execution, event, attempt, secret, ran_ms, details, ran };
-        self.finish(now, task, &Message::LeftOpen(Box::new(left)));
-    }
-
-    fn ran(&self, now: Moment, task: &ActivityTask) -> RanElsewhere {
-        let took = self.taken.age(now, task_id(task)).as_millis();
-        RanElsewhere {
-            node: self.options.info.name.clone(),
-            queued_ms: task.queued_ms,
-            took_ms: u64::try_from(took).unwrap_or(u64::MAX),
-            past: task.past.clone(),
-        }
-    }
-
-    /// Writes the end of a task. The lease is kept until that is durable.
-    fn finish(&mut self, now: Moment, task: &ActivityTask, message: &Message) {
-        let (shard, body) = (ShardId::of(&task.instance), message.encode());
-        let (attempt, tenure) = (task.attempt, task.tenure);
-        let instance = Some(Arc::clone(&task.instance));
-        self.issue(now, Purpose::Finish { instance, task: task_id(task), tenure, shard, attempt, body });
-    }
-
-    /// A taken task did not start, or was stopped for the node's sake: another node may take it.
-    pub fn handle_task_released(&mut self, now: Moment, task: &ActivityTask) {
-        let is_kept = self.taken.is_kept(task);
-        self.taken.remove(task_id(task), task.tenure);
-        if is_kept {
-            self.issue(now, Purpose::GiveBack(task_id(task)));
-        }
-    }
-
-    /// A heartbeat of a taken task.
-    pub fn handle_task_heartbeat(&mut self, now: Moment, task: &ActivityTask, details: Payload) {
-        // An attempt that sends heartbeats is healthy.
-        if let Some(renewal) = self.taken.renewal(task, Some(details), Evidence::Healthy) {
-            self.issue(now, Purpose::RenewTasks(vec![renewal]));
+    /// The attempts that wait for a free slot here, those that wait longest first.
+    pub fn handle_waiting<'a>(&mut self, now: Moment, waiting: impl IntoIterator<Item = WaitingAttempt<'a>>) {
+        if self.spills(now) {
+            let chosen = self.spill_over.handle_waiting(now, waiting);
+            self.outputs.extend(chosen.into_iter().map(NodeOutput::Withdraw));
         }
     }
 
@@ -369,12 +286,13 @@ impl Node {
     fn done(&mut self, now: Moment, purpose: Purpose, sent: Moment, response: StoreResponse, free: usize) {
         let is_ending = matches!(self.lease.standing(), Standing::Ending | Standing::Ended);
         match (purpose, response) {
-            (Purpose::Open | Purpose::Renew, StoreResponse::Lease(_)) if !is_ending => {
+            (Purpose::Open | Purpose::Renew(_), StoreResponse::Lease(_)) if !is_ending => {
                 self.lease.handle_leased(sent, now);
                 self.issue(now, Purpose::Directory);
             }
             (Purpose::End, StoreResponse::Done) => self.ended(),
             (Purpose::Directory, StoreResponse::Directory(directory)) => {
+                self.spill_over.handle_directory(&directory);
                 let changed = self.membership.handle_directory(now, &directory, self.is_stopping);
                 self.outputs.extend(changed);
             }
@@ -447,8 +365,12 @@ impl Node {
                 self.outputs.push(NodeOutput::Failed(error));
             }
             // Somebody ended the session while this node was suspended. It is still the same node.
-            (Purpose::Renew, StoreError::SessionGone) => self.issue(now, Purpose::Open),
-            (Purpose::Renew, error) => {
+            (Purpose::Renew(_), StoreError::SessionGone) => {
+                self.spill_over.handle_not_published();
+                self.issue(now, Purpose::Open);
+            }
+            (Purpose::Renew(_), error) => {
+                self.spill_over.handle_not_published();
                 tracing::warn!(target: log::NODE, %error, "node session not renewed; retrying");
                 self.lease.handle_not_renewed(now);
             }
@@ -542,132 +464,12 @@ impl Node {
         self.outputs.push(NodeOutput::Ended);
     }
 
-    // ---- tasks ----------------------------------------------------------------------------------------------------
-
-    /// Whether a task is being returned to the store.
-    fn gives_back(&self, id: TaskId) -> bool {
-        self.calls.has(|purpose| matches!(purpose, Purpose::GiveBack(other) if *other == id))
+    /// Whether attempts that wait here may be given to other nodes. Nothing can be written while the lease is not held.
+    fn spills(&self, now: Moment) -> bool {
+        !self.is_stopping && self.lease.holds(now)
     }
 
-    fn takes_tasks(&self) -> bool {
-        !self.options.served.is_empty() && !self.is_stopping
-    }
-
-    fn take_tasks(&mut self, now: Moment, free: usize) {
-        // Even if the list is only planned: the tasks of a lost reply have to be known before more are taken.
-        let is_taking = |purpose: &Purpose| matches!(purpose, Purpose::Take { .. } | Purpose::Held);
-        if !self.wants_tasks
-            || !self.takes_tasks()
-            || free == 0
-            || !self.lease.holds(now)
-            || self.calls.has(is_taking)
-        {
-            return;
-        }
-        self.wants_tasks = false;
-        self.issue(now, Purpose::Take { limit: free.min(self.options.max_take) });
-    }
-
-    /// Runs a taken task, when it may run.
-    fn run(&mut self, now: Moment, row: &TaskRow) {
-        let task = match ActivityTask::from_row(row) {
-            Ok(task) => task,
-            Err(error) => return self.cannot_read(now, row, &error),
-        };
-        self.tenures -= 1;
-        let task = ActivityTask { tenure: Tenure(self.tenures), ..task };
-        if !self.taken.add(now, row.id, row.attempt, task.tenure) {
-            return;
-        }
-        if self.is_stopping {
-            return self.handle_task_released(now, &task);
-        }
-        if task.interruptions > self.options.max_interruptions {
-            let details = task.details.clone();
-            return self.handle_task_done(now, &task, Err(ActivityError::Poisoned), details);
-        }
-        let (quarantine_after, interruptions) = (self.options.quarantine_after, task.interruptions);
-        if !row.is_suspect() && max_together(quarantine_after, interruptions).is_none() {
-            return self.outputs.push(NodeOutput::RunTask(Box::new(task)));
-        }
-        // The process has to live for a while without a task that runs alone, each time for longer.
-        let healthy_ms = u64::try_from(self.options.healthy.as_millis()).unwrap_or(u64::MAX);
-        let admitted = now + Duration::from_millis(hold_ms(quarantine_after, interruptions, healthy_ms));
-        let task = ActivityTask { begun: Some(self.id()), ..task };
-        self.calls.at(admitted, Purpose::Admit(Box::new(task)));
-    }
-
-    /// Runs a task whose start is noted.
-    fn begin(&mut self, now: Moment, task: Box<ActivityTask>) {
-        if self.is_stopping {
-            return self.handle_task_released(now, &task);
-        }
-        self.taken.begin(now, &task);
-        self.outputs.push(NodeOutput::RunTask(task));
-    }
-
-    /// Handles a taken task that cannot be read. It never counts as an interruption: the activity is not at fault.
-    fn cannot_read(&mut self, now: Moment, row: &TaskRow, error: &BodyError) {
-        let (TaskId { key, execution, event }, attempt) = (row.id, row.attempt);
-        if matches!(error, BodyError::NewerEngine { .. } | BodyError::Undecodable(_)) {
-            // A newer node, or one with the key, may take it. The pause keeps this node from taking it again.
-            tracing::warn!(
-                target: log::ACTIVITY,
-                %key,
-                execution,
-                event = event.0,
-                attempt,
-                activity = row.name,
-                %error,
-                "task cannot be read by this node; it is given back"
-            );
-            if self.is_stopping {
-                return self.issue(now, Purpose::GiveBack(row.id));
-            }
-            let pause = Duration::from_millis(self.options.task_lease_ms / 2);
-            return self.calls.at(now + pause, Purpose::GiveBack(row.id));
-        }
-        tracing::error!(
-            target: log::ACTIVITY,
-            %key,
-            execution,
-            event = event.0,
-            attempt,
-            activity = row.name,
-            %error,
-            "task cannot be read; its owner writes it again"
-        );
-        let body = Message::Requeue { execution, event, attempt, past: row.past.clone() }.encode();
-        let tenure = Tenure::default();
-        self.taken.add(now, row.id, attempt, tenure);
-        let (instance, task, shard) = (None, row.id, row.shard);
-        self.issue(now, Purpose::Finish { instance, task, tenure, shard, attempt, body });
-    }
-
-    /// Lets an activity wait for a quarantine slot. A task that it replaces no longer belongs to this node.
-    fn wait_for_turn(&mut self, now: Moment, waiting: Waiting) {
-        if let Some(Waiting::Task(earlier)) = self.quarantine.add(waiting) {
-            self.handle_task_released(now, &earlier);
-        }
-    }
-
-    fn grant(&mut self, now: Moment, free: usize) {
-        while let Some(waiting) = self.quarantine.take(now, free) {
-            match waiting {
-                Waiting::Task(task) if !self.taken.is_kept(&task) => {
-                    self.quarantine.handle_ended(task_id(&task));
-                    self.taken.remove(task_id(&task), task.tenure);
-                    continue;
-                }
-                Waiting::Task(task) => self.issue(now, Purpose::Begin(task)),
-                Waiting::Lane { lane, shard, tenure, task: TaskId { key, event, .. }, .. } => {
-                    self.outputs.push(NodeOutput::GrantQuarantineSlot { lane, shard, tenure, key, event });
-                }
-            }
-        }
-    }
-
-    fn issue(&mut self, now: Moment, purpose: Purpose) {
+    pub(super) fn issue(&mut self, now: Moment, purpose: Purpose) {
         let begins = match &purpose {
             Purpose::Admit(task) => return self.wait_for_turn(now, Waiting::Task(task.clone())),
             Purpose::Begin(task) => {

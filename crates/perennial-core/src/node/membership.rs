@@ -7,7 +7,7 @@ use crate::store::{Directory, SessionId};
 
 use super::calls::RETRY_PAUSE;
 use super::output::NodeOutput;
-use super::share::{self, PeerCode};
+use super::share::{self, LiveOwners, PeerCode};
 
 /// Hints about owners lead to one read of the directory in this time.
 const HINTED_LOOK_PAUSE: Duration = Duration::from_millis(50);
@@ -29,6 +29,8 @@ pub(super) struct Membership {
     /// When to read the directory because of a hint.
     hinted_look_at: Option<Moment>,
     looked_at: Option<Moment>,
+    /// Whether the directory is being read because a session has expired.
+    expects_free_shards: bool,
 }
 
 impl Membership {
@@ -43,6 +45,7 @@ impl Membership {
             look_at: None,
             hinted_look_at: None,
             looked_at: None,
+            expects_free_shards: false,
         }
     }
 
@@ -67,6 +70,7 @@ impl Membership {
     pub(super) fn take_look(&mut self, now: Moment) -> bool {
         let is_due = self.next_wake().is_some_and(|at| now >= at);
         if is_due {
+            self.expects_free_shards |= self.look_at.is_some_and(|at| now >= at);
             self.stop_looking();
         }
         is_due
@@ -106,16 +110,19 @@ impl Membership {
     ) -> Vec<NodeOutput> {
         // The lanes report a clock that was set back.
         let _ = self.clock.handle_reading(now, directory.now_ms);
-        let share = if self.owns_shards { share::of_node(self.node, directory) } else { 0 };
+        let owners = LiveOwners::of(directory);
+        let share = if self.owns_shards { owners.share_of(self.node) } else { 0 };
         self.share = Some(share);
         let mut outputs = Vec::new();
-        let peer_code = share::peer_code(self.node, directory);
+        let peer_code = owners.peer_code(self.node);
         if peer_code != self.peer_code {
             self.peer_code = peer_code.clone();
             outputs.push(NodeOutput::PeerCode(peer_code));
         }
-        // Shards of an expired session can be claimed, even by a lane whose target has not changed.
-        let can_be_had = share::has_expired_owner(self.node, directory);
+        // Shards that are free or whose owner has expired can be claimed, even by a lane whose target has not changed.
+        // After a hint the lanes look for themselves.
+        let can_be_had = std::mem::take(&mut self.expects_free_shards) && share::has_free_shards(directory)
+            || share::has_expired_owner(self.node, directory);
         let lanes = self.targets.len();
         for (lane, target) in self.targets.iter_mut().enumerate() {
             let shards = share::part(share, lanes, lane);

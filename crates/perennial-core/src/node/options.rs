@@ -27,7 +27,10 @@ pub struct NodeOptions {
     pub max_interruptions: u32,
     /// The maximum number of tasks taken at a time. Default 100.
     pub max_take: usize,
-    /// The shortest and the longest pause between two takes. Default 20 ms and 5 s.
+    /// An attempt that has waited this long for a free slot is queued for other nodes, if one of them has room. Default
+    /// 1 s.
+    pub spill_after: Duration,
+    /// The shortest and the longest pause between two takes. Default 20 ms and 15 s.
     pub poll_pauses: (Duration, Duration),
 }
 
@@ -43,7 +46,8 @@ impl Default for NodeOptions {
             healthy: Duration::from_secs(60),
             max_interruptions: 5,
             max_take: 100,
-            poll_pauses: (Duration::from_millis(20), Duration::from_secs(5)),
+            spill_after: Duration::from_secs(1),
+            poll_pauses: (Duration::from_millis(20), Duration::from_secs(15)),
         }
     }
 }

@@ -7,6 +7,7 @@ use crate::shard::{ActivityTask, Tenure};
 use crate::store::{Changes, StoreError, TaskId};
 
 use super::share::PeerCode;
+use super::spill_over::AttemptNumber;
 use super::stopping::Unfinished;
 
 /// One request, to be carried out outside of any lock.
@@ -40,6 +41,12 @@ pub enum NodeOutput {
         /// The activity's schedule event.
         event: EventId,
     },
+    /// Pass the attempts that wait for a free slot to [`Node::handle_waiting`](super::Node::handle_waiting).
+    ListWaiting,
+    /// Withdraw an attempt, if it still waits for a free slot: it does not start here, and
+    /// [`Lane::handle_activity_spilled`](crate::lane::Lane::handle_activity_spilled) is called, or
+    /// [`Node::handle_task_released`](super::Node::handle_task_released) if it is a task of this node.
+    Withdraw(AttemptNumber),
     /// Notify the lanes of possible changes.
     Changed(Changes),
     /// The process stops. Call [`Lane::handle_stopping`](crate::lane::Lane::handle_stopping) for each lane; attempts

@@ -1,6 +1,6 @@
 //! Fair share: dividing the 256 shards among live nodes, and a node's part among its lanes.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use crate::instance::SHARDS;
@@ -30,18 +30,33 @@ impl FromIterator<Vec<(String, String)>> for PeerCode {
     }
 }
 
-/// The live nodes that own shards.
-fn live_owners(directory: &Directory) -> impl Iterator<Item = (&SessionRow, NodeInfo)> {
-    let is_live =
-        |session: &&SessionRow| session.role == SessionRole::Node && session.expires_ms > directory.now_ms;
-    let known = directory.sessions.iter().filter(is_live).map(|it| (it, NodeInfo::decode(&it.info)));
-    known.filter(|(_, info)| info.owns_shards)
-}
+/// The live nodes that own shards, with what they have published.
+pub(super) struct LiveOwners(BTreeMap<SessionId, NodeInfo>);
 
-/// What the other live nodes that own shards can run.
-pub(super) fn peer_code(node: SessionId, directory: &Directory) -> PeerCode {
-    let others = live_owners(directory).filter(|(session, _)| session.node != node);
-    others.map(|(_, info)| info.orchestrations).collect()
+impl LiveOwners {
+    /// Reads them from a directory.
+    pub(super) fn of(directory: &Directory) -> LiveOwners {
+        let is_live = |session: &&SessionRow| {
+            session.role == SessionRole::Node && session.expires_ms > directory.now_ms
+        };
+        let live = directory.sessions.iter().filter(is_live);
+        let known = live.map(|session| (session.node, NodeInfo::decode(&session.info)));
+        LiveOwners(known.filter(|(_, info)| info.owns_shards).collect())
+    }
+
+    /// How many shards a node should hold. It always counts, even if it is not in the directory.
+    pub(super) fn share_of(&self, node: SessionId) -> usize {
+        // Ordered by id, so that all nodes divide in the same way.
+        let place = self.0.keys().filter(|owner| **owner < node).count();
+        let others = self.0.keys().filter(|owner| **owner != node).count();
+        part(SHARDS, others + 1, place)
+    }
+
+    /// What the nodes except one can run.
+    pub(super) fn peer_code(&self, node: SessionId) -> PeerCode {
+        let others = self.0.iter().filter(|(owner, _)| **owner != node);
+        others.map(|(_, info)| info.orchestrations.clone()).collect()
+    }
 }
 
 /// The part of `total` that number `place` of `parts` gets: as even as possible, remainders to the first.
@@ -50,14 +65,9 @@ pub(super) fn part(total: usize, parts: usize, place: usize) -> usize {
     total / parts + usize::from(place < total % parts)
 }
 
-/// How many shards a node should hold, according to the directory.
-pub(super) fn of_node(node: SessionId, directory: &Directory) -> usize {
-    // Sorted by id, so that all nodes divide in the same way; this node always counts, even if it is not in the
-    // directory.
-    let owners = live_owners(directory).map(|(session, _)| session.node);
-    let owners: BTreeSet<SessionId> = owners.chain([node]).collect();
-    let place = owners.iter().position(|owner| *owner == node).unwrap_or(0);
-    part(SHARDS, owners.len(), place)
+/// Whether nobody owns some shards: another node may have ended an expired session and taken only its own part.
+pub(super) fn has_free_shards(directory: &Directory) -> bool {
+    directory.sessions.iter().map(|session| session.shards).sum::<usize>() < SHARDS
 }
 
 /// Whether an expired session of another node owns shards: the next claim gets them.
@@ -89,7 +99,8 @@ mod tests {
     fn n7_shards_are_divided_evenly_with_remainders_by_node_id() {
         let sessions: Vec<_> = (1..=3).map(|id| row(id, SessionRole::Node, true, 2_000)).collect();
         let directory = Directory { now_ms: 1_000, sessions };
-        let shares: Vec<usize> = (1..=3).map(|id| of_node(SessionId(id), &directory)).collect();
+        let shares: Vec<usize> =
+            (1..=3).map(|id| LiveOwners::of(&directory).share_of(SessionId(id))).collect();
         assert_eq!(shares, [86, 85, 85]);
         assert_eq!((0..2).map(|lane| part(85, 2, lane)).collect::<Vec<_>>(), [43, 42]);
     }
@@ -104,8 +115,27 @@ mod tests {
             row(5, SessionRole::Lane, true, 2_000),
         ];
         let directory = Directory { now_ms: 1_000, sessions };
-        assert_eq!(of_node(SessionId(1), &directory), 256);
-        assert_eq!(of_node(SessionId(9), &directory), 128, "a node that is not listed yet counts itself");
+        let owners = LiveOwners::of(&directory);
+        assert_eq!(owners.share_of(SessionId(1)), 256);
+        assert_eq!(owners.share_of(SessionId(9)), 128, "a node that is not listed yet counts itself");
+    }
+
+    #[test]
+    fn n11_shards_can_be_claimed_if_nobody_owns_them_or_their_owner_has_expired() {
+        let lane =
+            |id, shards, expires_ms| SessionRow { shards, ..row(id, SessionRole::Lane, true, expires_ms) };
+        let directory = |sessions: &[SessionRow]| Directory { now_ms: 1_000, sessions: sessions.to_vec() };
+        let is_free = |sessions: &[SessionRow]| {
+            let directory = directory(sessions);
+            has_free_shards(&directory) || has_expired_owner(SessionId(1), &directory)
+        };
+        assert!(!is_free(&[lane(1, 128, 2_000), lane(2, 128, 2_000)]));
+        assert!(is_free(&[lane(1, 128, 2_000), lane(2, 128, 900)]));
+        assert!(
+            is_free(&[lane(1, 128, 2_000), lane(3, 43, 2_000)]),
+            "another node ended the session of the owner"
+        );
+        assert!(!is_free(&[lane(1, 256, 900)]), "this node renews its own");
     }
 
     #[test]
@@ -126,11 +156,13 @@ mod tests {
                 node(4, &[], true, 900),
             ],
         };
-        let code = peer_code(SessionId(1), &directory);
+        let code = LiveOwners::of(&directory).peer_code(SessionId(1));
         assert!(code.all_have("order", "1.0.0") && code.all_have("job/7", "1.0.0"));
         assert!(!code.all_have("order", "2.0.0") && !code.all_have("job/7", "2.0.0"));
-        assert!(peer_code(SessionId(2), &directory).all_have("order", "2.0.0"), "of the others");
+        let of_others = LiveOwners::of(&directory).peer_code(SessionId(2));
+        assert!(of_others.all_have("order", "2.0.0"), "of the others");
         directory.sessions.truncate(1);
-        assert!(peer_code(SessionId(1), &directory).all_have("anything", "9.0.0"), "there is no other");
+        let of_none = LiveOwners::of(&directory).peer_code(SessionId(1));
+        assert!(of_none.all_have("anything", "9.0.0"), "there is no other");
     }
 }

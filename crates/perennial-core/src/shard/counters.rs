@@ -15,6 +15,8 @@ pub struct Counters {
     pub hydrations: u64,
     /// Messages to other instances that did not exist or had ended.
     pub undelivered: u64,
+    /// Attempts that waited too long for a free slot and were queued for other nodes.
+    pub spilled: u64,
 }
 
 impl Counters {
@@ -28,6 +30,7 @@ impl Counters {
             evictions: self.evictions + other.evictions,
             hydrations: self.hydrations + other.hydrations,
             undelivered: self.undelivered + other.undelivered,
+            spilled: self.spilled + other.spilled,
         }
     }
 }

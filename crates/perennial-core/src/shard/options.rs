@@ -31,6 +31,9 @@ pub struct ShardOptions {
     pub retry_first: Duration,
     /// The longest pause before a blocked instance is retried. Default 5 minutes.
     pub retry_max: Duration,
+    /// How long an instance whose code is missing on its owner is shown as waiting before it is blocked: during an
+    /// upgrade, another node or the next deployment brings the code. Default 10 minutes.
+    pub missing_code_wait: Duration,
     /// Which failures of a turn end the instance instead of blocking it. Default: none.
     pub on_failure: FailurePolicy,
     /// With this many unread events, the next one is refused. Default 10,000.
@@ -181,6 +184,7 @@ impl Default for ShardOptions {
             cancel_grace: Duration::from_millis(30_000),
             retry_first: Duration::from_millis(1_000),
             retry_max: Duration::from_millis(300_000),
+            missing_code_wait: Duration::from_millis(600_000),
             on_failure: FailurePolicy::default(),
             max_unread: 10_000,
             max_interruptions: 5,

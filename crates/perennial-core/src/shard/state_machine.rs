@@ -445,6 +445,15 @@ impl Shard {
         });
     }
 
+    /// An attempt waited too long for a free slot and was withdrawn before it started: it is queued for other nodes.
+    pub fn handle_activity_spilled(&mut self, now_ms: u64, task: &ActivityTask) {
+        let Some(attempt) = self.end_attempt(task) else { return };
+        self.load_if_dormant(task.key);
+        self.bring(now_ms, task.key, |instance, shared| {
+            instance.handle_attempt_spilled(shared, now_ms, task, attempt);
+        });
+    }
+
     /// A heartbeat of a running attempt.
     pub fn handle_heartbeat(&mut self, now_ms: u64, task: &ActivityTask, details: Payload) {
         if self.shared.attempts.report(task, &details) {

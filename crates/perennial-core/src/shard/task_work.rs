@@ -175,7 +175,8 @@ impl ActivityTask {
         self.options.as_ref().is_some_and(|options| options.completes_later)
     }
 
-    pub(super) fn tag(&self) -> Option<&str> {
+    /// The tag that a node has to serve to run it.
+    pub fn tag(&self) -> Option<&str> {
         self.options.as_ref().and_then(|options| options.tag.as_deref())
     }
 
@@ -220,18 +221,30 @@ impl ActivityTask {
 
     /// Its row for other nodes to take, queued from now on.
     pub(super) fn queued_row(&self, shard: ShardId, now_ms: u64) -> TaskRow {
-        self.offered_row(shard, now_ms, None)
+        self.offered_row(shard, now_ms, now_ms, None)
+    }
+
+    /// The same for an attempt that has waited on its owner since it could have started: its time in the queue counts
+    /// from then.
+    pub(super) fn spilled_row(&self, shard: ShardId, now_ms: u64) -> TaskRow {
+        self.offered_row(shard, now_ms, self.queued_ms, None)
     }
 
     /// Its row under a lease of the node that runs it, written by the node's own lane.
     pub(super) fn handed_over_row(&self, shard: ShardId, now_ms: u64) -> TaskRow {
-        self.offered_row(shard, now_ms, Some((self.interruptions, self.begun.is_some())))
+        self.offered_row(shard, now_ms, now_ms, Some((self.interruptions, self.begun.is_some())))
     }
 
-    fn offered_row(&self, shard: ShardId, now_ms: u64, handed_over: Option<(u32, bool)>) -> TaskRow {
+    fn offered_row(
+        &self,
+        shard: ShardId,
+        now_ms: u64,
+        queued_ms: u64,
+        handed_over: Option<(u32, bool)>,
+    ) -> TaskRow {
         let options = self.options.as_deref();
         let queue_until_ms =
-            options.and_then(|options| options.queue_timeout_ms).map(|ms| now_ms.saturating_add(ms));
+            options.and_then(|options| options.queue_timeout_ms).map(|ms| queued_ms.saturating_add(ms));
         let due_ms = queue_until_ms.into_iter().chain(self.deadline_ms).min();
         let work = TaskWork {
             instance: self.instance.to_string(),

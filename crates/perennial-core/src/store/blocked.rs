@@ -36,6 +36,10 @@ pub struct Blocked {
     /// The reason for the pause and who requested it, if the instance is paused. Resuming unblocks the instance.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pause: Option<Box<Pause>>,
+    /// Until when it waits for missing code, which another node or the next deployment may bring. Until then it is shown
+    /// as waiting, not as blocked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub waits_until_ms: Option<u64>,
     /// When this cause first blocked the instance. A different cause resets it; the same cause found again does not.
     pub since_ms: u64,
     /// How many times the next turn has been tried since the instance was last able to run.
@@ -46,6 +50,11 @@ impl Blocked {
     /// When the current cause first blocked the instance.
     pub fn since(&self) -> Timestamp {
         Timestamp::from_millis(self.since_ms)
+    }
+
+    /// Whether the instance waits for missing code, and is not blocked yet.
+    pub fn is_waiting(&self) -> bool {
+        self.waits_until_ms.is_some()
     }
 
     /// What can be skipped to unblock the instance, if anything.

@@ -30,7 +30,7 @@ pub struct Criteria {
     pub version: Option<String>,
     /// The prefix of the id.
     pub id_prefix: Option<String>,
-    /// Whether it is blocked.
+    /// Whether it is blocked. An instance that [waits](super::Blocked::is_waiting) for missing code is not.
     pub blocked: Option<bool>,
     /// Whether it, or its orchestration, is paused. A paused instance is also blocked.
     pub paused: Option<bool>,
@@ -59,7 +59,7 @@ impl Criteria {
             && self.name.as_ref().is_none_or(|name| *name == row.name)
             && self.version.as_ref().is_none_or(|version| *version == row.version)
             && self.id_prefix.as_ref().is_none_or(|prefix| row.id.starts_with(prefix.as_str()))
-            && self.blocked.is_none_or(|blocked| blocked == row.blocked.is_some())
+            && self.blocked.is_none_or(|blocked| blocked == is_blocked(row))
             && self.paused.is_none_or(|paused| paused == is_paused(row))
             && self.parent.as_ref().is_none_or(is_child_of)
             && self.matches_attributes(&row.attributes)
@@ -98,6 +98,10 @@ impl Criteria {
         }
         ranges
     }
+}
+
+fn is_blocked(row: &InstanceRow) -> bool {
+    row.blocked.as_ref().is_some_and(|blocked| !blocked.is_waiting())
 }
 
 fn is_paused(row: &InstanceRow) -> bool {

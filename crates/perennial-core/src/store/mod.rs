@@ -135,8 +135,8 @@ pub trait Store: Send + Sync + 'static {
     fn open_session(&self, session: NewSession, reply: Reply<Lease>);
 
     /// Renews a session for another lease, even if it has expired, unless it was ended: then the reply is
-    /// [`StoreError::SessionGone`].
-    fn renew_session(&self, session: SessionId, reply: Reply<Lease>);
+    /// [`StoreError::SessionGone`]. `info`, if given, replaces the record with which it was opened.
+    fn renew_session(&self, session: SessionId, info: Option<Arc<[u8]>>, reply: Reply<Lease>);
 
     /// Releases the shards of a session, as [`release_shards`](Store::release_shards) does, and ends it. A commit in
     /// progress completes first or is fenced. Ending a session that does not exist is not an error.

@@ -11,6 +11,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::instance::ShardId;
 
+use super::task::Served;
+
 /// Identifies a session. Generated at random by its owner and never reused.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SessionId(pub u128);
@@ -180,12 +182,26 @@ pub struct NodeInfo {
     pub tags: Vec<String>,
     /// How many activities it runs at a time.
     pub slots: usize,
+    /// How many more activities it could run when it last published this record; `None` if it does not say.
+    pub free: Option<usize>,
 }
 
 impl NodeInfo {
     /// The encoding stored in a session.
     pub fn encode(&self) -> Arc<[u8]> {
         serde_json::to_vec(self).expect("a node's record encodes as JSON").into()
+    }
+
+    /// The activities that it takes from the store.
+    pub fn served(&self) -> Served {
+        // Patterns can be recognised by their stars.
+        let (patterns, names): (Vec<&String>, Vec<&String>) =
+            self.activities.iter().partition(|name| name.ends_with('*'));
+        Served {
+            names: names.into_iter().cloned().collect(),
+            tags: self.tags.iter().cloned().collect(),
+            prefixes: patterns.into_iter().map(|pattern| pattern.trim_end_matches('*').to_owned()).collect(),
+        }
     }
 
     /// Decodes the bytes stored in a session. A record of another version that cannot be read is treated as empty.

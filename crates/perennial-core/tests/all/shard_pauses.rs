@@ -20,10 +20,12 @@ fn renewing_node() -> ManualNode {
     ManualNode::with_lane_options(handlers(), options)
 }
 
-/// Says which orchestrations are paused, and lets the lane renew its lease.
+/// Says which orchestrations are paused, and lets the lane renew its lease until it has read that.
 fn set_paused(node: &mut ManualNode, names: &[&str]) {
-    let later_ms = node.now_ms() + 5_000;
-    node.set_paused(names).at(later_ms).settle();
+    let set_ms = node.set_paused(names).now_ms();
+    for passed_ms in [4_000, 8_000, 12_000] {
+        node.at(set_ms + passed_ms).settle();
+    }
 }
 
 fn pause_of(row: InstanceRow) -> Option<(u64, Pause)> {

@@ -136,11 +136,12 @@ fn g47_what_goes_on_with_its_orchestration_records_that() {
     let mut node = ManualNode::with_lane_options(handlers(), options);
     node.start("collect", "a", ());
     node.settle();
-    node.set_paused(&["collect"]).at(5_000).settle();
+    // The lane reads it once per lease.
+    node.set_paused(&["collect"]).at(5_000).settle().at(9_000).settle().at(13_000).settle();
     node.raise("a", "n", number(1));
     node.settle();
     assert_eq!(node.status("a"), "running, blocked: PER-0309");
-    node.set_paused(&[]).at(10_000).settle();
+    node.set_paused(&[]).at(17_000).settle().at(21_000).settle().at(25_000).settle();
     let expected = "InstanceResumed its orchestration was resumed; paused";
     assert!(matches!(&*resumes(&node, "a"), [line] if line.contains(expected)), "{:?}", node.lines("a"));
     assert_eq!(node.status("a"), "running");

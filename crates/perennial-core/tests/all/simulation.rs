@@ -16,6 +16,7 @@ const TROUBLE: &[&str] = &[
     "activity timed out",
     "adds a version",
     "attempt after an interruption",
+    "attempt begun before it was withdrawn",
     "attempt begun with care",
     "attempt given back",
     "attempt handed over",
@@ -128,6 +129,8 @@ const TROUBLE: &[&str] = &[
     "update of a blocked instance",
     "update refused",
     "update too late",
+    "waiting attempt given to another node",
+    "waiting task given to another node",
 ];
 
 fn number(variable: &str) -> Option<u64> {

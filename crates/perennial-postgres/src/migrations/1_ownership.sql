@@ -73,7 +73,9 @@ BEGIN
 END
 $$;
 
-CREATE FUNCTION renew_session(p_session uuid, p_at bigint, OUT o_now bigint, OUT o_expires bigint)
+-- `p_info`, if not null, replaces the session's record.
+CREATE FUNCTION renew_session(
+    p_session uuid, p_info bytea, p_at bigint, OUT o_now bigint, OUT o_expires bigint)
 LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT
 AS $$
 BEGIN
@@ -82,7 +84,7 @@ BEGIN
         RAISE EXCEPTION 'the session is gone' USING ERRCODE = 'PR001';
     END IF;
     o_now := coalesce(p_at, now_ms());
-    UPDATE sessions SET expires_ms = later_ms(o_now, lease_ms) WHERE id = p_session
+    UPDATE sessions SET expires_ms = later_ms(o_now, lease_ms), info = coalesce(p_info, info) WHERE id = p_session
     RETURNING expires_ms INTO o_expires;
 END
 $$;
@@ -94,7 +96,7 @@ LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT
 AS $$
 BEGIN
     IF EXISTS (SELECT 1 FROM sessions WHERE id = p_id) THEN
-        SELECT r.o_now, r.o_expires INTO o_now, o_expires FROM renew_session(p_id, p_at) AS r;
+        SELECT r.o_now, r.o_expires INTO o_now, o_expires FROM renew_session(p_id, NULL, p_at) AS r;
     ELSE
         o_now := insert_session(p_id, p_role, p_node, p_lease, p_info, NULL, p_at);
         o_expires := later_ms(o_now, p_lease);
@@ -181,7 +183,7 @@ DECLARE
     v_was_there boolean;
 BEGIN
     IF EXISTS (SELECT 1 FROM sessions WHERE id = p_id) THEN
-        SELECT r.o_now, r.o_expires INTO v_now, v_expires FROM renew_session(p_id, p_at) AS r;
+        SELECT r.o_now, r.o_expires INTO v_now, v_expires FROM renew_session(p_id, NULL, p_at) AS r;
     ELSE
         DELETE FROM sessions WHERE id = p_old;
         v_was_there := FOUND;

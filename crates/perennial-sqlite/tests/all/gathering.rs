@@ -73,7 +73,7 @@ fn s1_sessions_and_commits_of_one_transaction_see_one_another_also_when_it_is_do
     let two = [start(&b), member(&b).inserting(row(3, "c")).turn(1, "another")].map(as_heir);
     let heirs = committing(&owner, heir, two.into());
     let (reply, renewed) = waiting();
-    owner.store().renew_session(heir, reply);
+    owner.store().renew_session(heir, None, reply);
     drop(pause);
     assert_eq!(answer_of(&ended), Ok(()));
     assert_eq!(answer_of(&fenced), Ok(vec![CommitOutcome::Fenced]));

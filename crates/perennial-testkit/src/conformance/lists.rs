@@ -201,6 +201,24 @@ pub fn s7_a_list_is_filtered_by_being_blocked(make: Make<'_>) {
     }
 }
 
+pub fn n14_an_instance_that_waits_for_code_is_not_listed_as_blocked(make: Make<'_>) {
+    let subject = Subject::new(make);
+    let session = subject.own_all();
+    let waits = Blocked { waits_until_ms: Some(BEGUN_MS), pause: None, ..blocked() };
+    let rows = [
+        InstanceRow { blocked: Some(waits), ..row(1, "waits") },
+        InstanceRow { blocked: Some(Blocked { pause: None, ..blocked() }), ..row(2, "blocked") },
+        row(3, "runs"),
+    ];
+    for row in &rows {
+        subject.write(session, member(row).inserting(row.clone()));
+    }
+    for (blocked, count) in [(Some(true), 1), (Some(false), 2), (None, 3)] {
+        let filter = Criteria { blocked, ..Criteria::default() };
+        assert_eq!(assert_shown(&subject, &rows, &filter), count, "{blocked:?}");
+    }
+}
+
 pub fn s7_a_list_is_returned_newest_first_on_request(make: Make<'_>) {
     let (subject, rows) = filled(make);
     let newest_first = Criteria { newest_first: true, ..Criteria::default() };

@@ -285,6 +285,7 @@ macro_rules! __store_rules {
             s7_a_list_is_filtered_by_name
             s7_a_list_is_filtered_by_a_prefix_of_the_id
             s7_a_list_is_filtered_by_being_blocked
+            n14_an_instance_that_waits_for_code_is_not_listed_as_blocked
             s7_a_list_is_returned_newest_first_on_request
             s7_a_list_is_filtered_by_version
             s7_a_list_is_filtered_by_parent
@@ -333,6 +334,7 @@ macro_rules! __store_rules {
             n10_only_the_owner_writes_notes_about_a_shard
             n10_a_claim_returns_the_times_without_an_owner
             n14_the_directory_shows_every_session
+            g22_a_renewal_can_replace_the_record_of_a_session
             h42_the_owner_of_a_shard_or_the_time_it_was_lost_can_be_read
             h42_a_task_has_the_times_of_its_state_and_of_its_last_heartbeat
             h42_tasks_are_listed_by_id_in_pages_without_payloads

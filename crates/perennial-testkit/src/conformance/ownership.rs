@@ -356,6 +356,27 @@ pub fn n14_the_directory_shows_every_session(make: Make<'_>) {
     assert!(left.len() == 2 && !left.contains(&lane.id), "{left:?}");
 }
 
+pub fn g22_a_renewal_can_replace_the_record_of_a_session(make: Make<'_>) {
+    let subject = Subject::new(make);
+    let info = NodeInfo { name: "shop-1".to_owned(), slots: 16, ..NodeInfo::default() };
+    let node = NewSession { info: info.encode(), ..new_session(SessionRole::Node, 20_000) };
+    subject.open(node.clone()).unwrap();
+    subject.clock.advance(100);
+    let busy = NodeInfo { free: Some(0), ..info };
+    let lease = subject.renew_with(node.id, &busy).unwrap();
+    let shown = |subject: &Subject| {
+        let directory = subject.directory();
+        (NodeInfo::decode(&directory.sessions[0].info), directory.sessions[0].expires_ms)
+    };
+    assert_eq!(shown(&subject), (busy.clone(), lease.expires_ms));
+    // A renewal or an opening without another record keeps it.
+    subject.renew(node.id).unwrap();
+    subject.open(node.clone()).unwrap();
+    assert_eq!(shown(&subject).0, busy);
+    subject.end(node.id).unwrap();
+    assert_eq!(subject.renew_with(node.id, &busy), Err(StoreError::SessionGone));
+}
+
 pub fn h42_the_owner_of_a_shard_or_the_time_it_was_lost_can_be_read(make: Make<'_>) {
     let subject = Subject::new(make);
     let shard = ShardId(0);

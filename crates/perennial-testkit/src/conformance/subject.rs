@@ -85,7 +85,12 @@ impl Subject {
 
     /// Renews a session.
     pub fn renew(&self, session: SessionId) -> Result<Lease, StoreError> {
-        wait_for(|reply| self.store().renew_session(session, reply))
+        wait_for(|reply| self.store().renew_session(session, None, reply))
+    }
+
+    /// Renews a session and replaces its record.
+    pub fn renew_with(&self, session: SessionId, info: &NodeInfo) -> Result<Lease, StoreError> {
+        wait_for(|reply| self.store().renew_session(session, Some(info.encode()), reply))
     }
 
     /// Ends a session.

@@ -81,8 +81,12 @@ pub(super) struct Driver {
 
 impl Driver {
     pub(super) fn new(config: Config, registrations: Registrations, faults: Arc<Faults>) -> Driver {
-        let options =
-            ShardOptions { lookahead: Duration::from_millis(FOR_EVER_MS), ..ShardOptions::default() };
+        let options = ShardOptions {
+            lookahead: Duration::from_millis(FOR_EVER_MS),
+            // No other node can bring the code.
+            missing_code_wait: Duration::ZERO,
+            ..ShardOptions::default()
+        };
         let mut node = ManualNode::with_options(registrations.handlers(), options);
         node.set_clock(BEGIN_MS);
         let store: Arc<dyn Store> = node.store();

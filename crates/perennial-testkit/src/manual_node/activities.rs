@@ -86,6 +86,18 @@ impl ManualNode {
         self
     }
 
+    /// Withdraws a running activity as if it still waited for a free slot: it is queued for other nodes.
+    pub fn spill(&mut self, id: &str, activity: &str) -> &mut ManualNode {
+        let task = self.pick_activity(id, activity);
+        self.bring_spilled(&task);
+        self
+    }
+
+    /// Reports that an attempt was withdrawn before it started.
+    pub fn bring_spilled(&mut self, task: &ActivityTask) {
+        self.feed(|lane, now| lane.handle_activity_spilled(now, task));
+    }
+
     /// Shuts the node down cleanly: running activities are cancelled and given back.
     pub fn release_activities(&mut self) -> &mut ManualNode {
         self.feed(|lane, now| lane.handle_stopping(now));

@@ -3,7 +3,8 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use perennial_core::lane::LaneOutput;
+use perennial_core::lane::{LaneOutput, Moment};
+use perennial_core::node::{AttemptNumber, WaitingAttempt};
 use perennial_core::shard::ActivityTask;
 use perennial_core::store::{SessionId, ShardSet, TaskId, TaskState};
 use perennial_core::{ActivityError, EventId, InstanceKey, Payload, ShardId, TimeoutKind};
@@ -38,7 +39,8 @@ pub(super) struct Run {
 #[derive(Default)]
 pub(super) struct Runs {
     pub(super) all: BTreeMap<u64, Run>,
-    waiting: VecDeque<u64>,
+    /// With the time since which each waits, by the process's clock.
+    waiting: VecDeque<(u64, Moment)>,
 }
 
 impl Runs {
@@ -70,8 +72,13 @@ impl Simulation {
         if is_noted {
             return self.begin(process, number);
         }
-        self.processes[process].runs.waiting.push_back(number);
+        let since = self.moment(process);
+        self.processes[process].runs.waiting.push_back((number, since));
         self.begin_next(process);
+        let waiting = &self.processes[process].runs.waiting;
+        if waiting.len() == 1 && waiting[0].0 == number {
+            self.node_input(process, |node, now, _| node.handle_waiting_began(now));
+        }
     }
 
     /// Turns a lane's attempt into a task of the process's node. It must exist: the node holds it until it
@@ -89,6 +96,41 @@ impl Simulation {
         self.node_input(process, |node, now, _| node.handle_hand_over(now, task));
     }
 
+    /// Passes the attempts that wait for a slot to the node.
+    pub(super) fn list_waiting(&mut self, process: usize) {
+        let runs = &self.processes[process].runs;
+        let waiting = runs.waiting.iter().filter_map(|(number, since)| {
+            let task = &runs.all.get(number)?.task;
+            Some((AttemptNumber(*number), *since, task.name.clone(), task.tag().map(str::to_owned)))
+        });
+        let waiting: Vec<_> = waiting.collect();
+        self.node_input(process, |node, now, _| {
+            let waiting = waiting.iter().map(|(number, since, name, tag)| WaitingAttempt {
+                number: *number,
+                since: *since,
+                name,
+                tag: tag.as_deref(),
+            });
+            node.handle_waiting(now, waiting);
+        });
+    }
+
+    /// Withdraws an attempt that still waits for a slot, so that another process can run it.
+    pub(super) fn withdraw(&mut self, process: usize, AttemptNumber(number): AttemptNumber) {
+        let is_waiting = self.processes[process].runs.waiting.iter().any(|(waiting, _)| *waiting == number);
+        if !is_waiting {
+            return self.count("attempt begun before it was withdrawn");
+        }
+        let Some(Run { task, lane, .. }) = self.end_run(process, number) else { return };
+        if self.node(process).is_some_and(|node| node.holds(&task)) {
+            self.count("waiting task given to another node");
+            self.node_input(process, |node, now, _| node.handle_task_released(now, &task));
+        } else if let Some(lane) = lane {
+            self.count("waiting attempt given to another node");
+            self.lane_input(process, lane, |lane, now| lane.handle_activity_spilled(now, &task));
+        }
+    }
+
     /// Starts waiting attempts, as far as there are slots.
     fn begin_next(&mut self, process: usize) {
         loop {
@@ -97,7 +139,7 @@ impl Simulation {
             if running >= self.plan.slots {
                 return;
             }
-            let Some(number) = runs.waiting.pop_front() else { return };
+            let Some((number, _)) = runs.waiting.pop_front() else { return };
             self.begin(process, number);
         }
     }
@@ -275,7 +317,7 @@ impl Simulation {
     fn end_run(&mut self, process: usize, number: u64) -> Option<Run> {
         let runs = &mut self.processes[process].runs;
         let run = runs.all.remove(&number)?;
-        runs.waiting.retain(|waiting| *waiting != number);
+        runs.waiting.retain(|(waiting, _)| *waiting != number);
         if run.has_begun && self.is_quarantined(&run.task) {
             self.node_input(process, |node, now, free| node.handle_quarantined_ended(now, &run.task, free));
         }

@@ -144,6 +144,14 @@ impl Simulation {
                 self.run_activity(process, None, *task);
             }
             NodeOutput::CancelTask(id) => self.cancel_task(process, id),
+            NodeOutput::ListWaiting => self.list_waiting(process),
+            // The driver may be slow, and the attempt begin first.
+            NodeOutput::Withdraw(number) => {
+                let delay_ms = self.rng.weighted(&[(3, 0), (1, 20), (1, 300)]);
+                self.later_on(process, delay_ms, format!("p{process} withdraws an attempt"), move |this| {
+                    this.withdraw(process, number);
+                });
+            }
             NodeOutput::GrantQuarantineSlot { lane, shard, tenure, key, event } => {
                 self.lane_input(process, lane, |lane, now| {
                     lane.handle_slot_granted(now, shard, tenure, key, event);

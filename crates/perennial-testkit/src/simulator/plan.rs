@@ -179,6 +179,16 @@ impl Plan {
         self.classes.repairs = false;
     }
 
+    /// How long an attempt waits for a slot before other nodes may run it.
+    pub(super) fn spill_after(&self) -> Duration {
+        Duration::from_millis(self.lease_ms / 10)
+    }
+
+    /// How long an instance is shown as waiting for missing code.
+    pub(super) fn missing_code_wait(&self) -> Duration {
+        Duration::from_millis(2 * self.lease_ms)
+    }
+
     /// The maximum distance of the store's clock when the faults end: sessions of crashed processes last
     /// longer by this.
     pub(super) fn max_clock_lag_ms(&self) -> u64 {

@@ -106,7 +106,14 @@ impl Simulation {
         self.processes[process].clock = clock;
         let (now, lanes) = (clock.at(self.now_ms), self.plan.roles[process]);
         let served = self.plan.served[process].clone();
-        let info = NodeInfo { owns_shards: lanes > 0, slots: self.plan.slots, ..NodeInfo::default() };
+        let info = NodeInfo {
+            owns_shards: lanes > 0,
+            activities: served.names.iter().cloned().collect(),
+            tags: served.tags.iter().cloned().collect(),
+            slots: self.plan.slots,
+            free: Some(self.plan.slots),
+            ..NodeInfo::default()
+        };
         let node = NodeOptions {
             info: info.clone(),
             served: served.clone(),
@@ -117,11 +124,16 @@ impl Simulation {
             max_interruptions: self.plan.shard.max_interruptions,
             healthy: self.plan.shard.healthy,
             max_take: 2,
+            spill_after: self.plan.spill_after(),
             poll_pauses: self.plan.poll_pauses,
         };
         let node = Node::new(node, self.rng.draw(), now);
         let lane = LaneOptions {
-            shard: ShardOptions { served: Some(Arc::new(served)), ..self.plan.shard.clone() },
+            shard: ShardOptions {
+                served: Some(Arc::new(served)),
+                missing_code_wait: self.plan.missing_code_wait(),
+                ..self.plan.shard.clone()
+            },
             role: SessionRole::Lane,
             node: node.id(),
             info: info.encode(),

@@ -51,7 +51,7 @@ macro_rules! remote {
 impl AsyncStore for Remote {
     remote! {
         open_session(session: NewSession) -> Lease;
-        renew_session(session: SessionId) -> Lease;
+        renew_session(session: SessionId, info: Option<Arc<[u8]>>) -> Lease;
         end_session(session: SessionId) -> ();
         claim_shards(session: SessionId, target: usize) -> Vec<OwnedShard>;
         release_shards(session: SessionId, shards: ShardSet) -> ();

@@ -49,7 +49,7 @@ pub use sending::Cancel;
 pub use starting::{OnExisting, StartOptions};
 pub use updating::SendUpdate;
 pub use verifying::{Damage, VerifyProgress, VerifyReport};
-pub use view::{InstancePage, InstanceView, Tree};
+pub use view::{InstancePage, InstanceView, MissingCode, Tree};
 
 pub use perennial_core::UnknownErrorCode;
 pub use perennial_core::shard::{Counters, ResetReport};

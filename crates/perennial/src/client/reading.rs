@@ -53,6 +53,7 @@ impl Client {
     pub(crate) async fn elapsed(&self, id: &str, limit: Duration) -> ClientError {
         let row = tokio::time::timeout(LOOK_PAUSES.1, self.row(id)).await;
         let blocked = row.ok().and_then(Result::ok).and_then(|row| row.blocked);
+        let blocked = blocked.filter(|blocked| !blocked.is_waiting());
         ClientError::Elapsed { id: id.to_owned(), limit, blocked: blocked.map(|blocked| blocked.reason) }
     }
 
@@ -82,7 +83,7 @@ impl Client {
         key: Option<InstanceKey>,
     ) -> Result<Option<Blocked>, ClientError> {
         let row = self.row_of(id, key).await?;
-        if row.blocked.is_none() {
+        if row.blocked.as_ref().is_none_or(Blocked::is_waiting) {
             return Ok(None);
         }
         // One read, so that the block and the messages belong together.

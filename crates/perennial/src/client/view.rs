@@ -44,6 +44,10 @@ pub struct InstanceView {
     pub execution: u64,
     /// Why it cannot take its next turn: an error, or a pause.
     pub blocked: Option<Blocked>,
+    /// Until when it waits for code that its owner does not have: another node or the next deployment may bring it. It
+    /// is blocked after that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub missing_code: Option<MissingCode>,
     /// The searchable attributes.
     pub attributes: Attributes,
     /// The last status that its code published.
@@ -63,6 +67,10 @@ pub struct InstanceView {
 
 impl From<InstanceRow> for InstanceView {
     fn from(row: InstanceRow) -> InstanceView {
+        let waits = row.blocked.as_ref().and_then(|blocked| {
+            let until = Timestamp::from_millis(blocked.waits_until_ms?);
+            Some(MissingCode { since: blocked.since(), until })
+        });
         InstanceView {
             id: row.id,
             key: row.key,
@@ -70,7 +78,8 @@ impl From<InstanceRow> for InstanceView {
             version: row.version,
             status: row.status,
             execution: row.execution,
-            blocked: row.blocked,
+            blocked: row.blocked.filter(|blocked| !blocked.is_waiting()),
+            missing_code: waits,
             attributes: row.attributes,
             published: row.published,
             parent: row.parent,
@@ -79,6 +88,18 @@ impl From<InstanceRow> for InstanceView {
             wake_at: row.wake_at_ms.map(Timestamp::from_millis),
         }
     }
+}
+
+/// The wait of an instance for its code. See [`InstanceView::missing_code`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct MissingCode {
+    /// When its owner first found that it does not have the code.
+    #[serde(rename = "since_ms")]
+    pub since: Timestamp,
+    /// When the instance is blocked, if the code is still missing.
+    #[serde(rename = "until_ms")]
+    pub until: Timestamp,
 }
 
 /// A page of a list of instances.

@@ -141,7 +141,7 @@ impl Side {
 
     /// Fails if the session was lost.
     pub(super) async fn renew(&self) -> Result<(), MoveError> {
-        self.call(|store, reply| store.renew_session(self.session, reply)).await.map(drop)
+        self.call(|store, reply| store.renew_session(self.session, None, reply)).await.map(drop)
     }
 
     pub(super) async fn close(self) -> Result<(), MoveError> {
@@ -166,7 +166,7 @@ async fn answer<T: Send + 'static>(
 async fn renew_often(store: Arc<dyn Store>, session: SessionId) {
     loop {
         tokio::time::sleep(RENEWAL).await;
-        if let Err(error) = answer(&*store, |store, reply| store.renew_session(session, reply)).await {
+        if let Err(error) = answer(&*store, |store, reply| store.renew_session(session, None, reply)).await {
             tracing::debug!(target: log::STORE, %error, "session of a move was not renewed");
         }
     }

@@ -75,6 +75,17 @@ impl Driver {
         }
     }
 
+    /// Reports that an attempt waited too long for a free slot and was withdrawn before it began.
+    pub(super) fn activity_spilled(self: &Arc<Driver>, place: AttemptPlace, task: &ActivityTask) {
+        if self.failure().is_some() {
+            return;
+        }
+        let for_node = self.to_lane(place, (), |lane, now, ()| lane.handle_activity_spilled(now, task));
+        if for_node.is_some() {
+            self.with_node(|node, now, _| node.handle_task_released(now, task));
+        }
+    }
+
     /// Reports the heartbeat of a running attempt.
     pub(super) fn heartbeat(self: &Arc<Driver>, place: AttemptPlace, task: &ActivityTask, details: Payload) {
         let limit = self.payload_limit();

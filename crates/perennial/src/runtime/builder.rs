@@ -55,6 +55,9 @@ pub struct RuntimeOptions {
     pub max_lost_threads: usize,
     /// Number of activities that may run concurrently. Default 1,000.
     pub activity_slots: usize,
+    /// An activity that has waited this long for a free slot is queued for the other nodes of the store, if one of
+    /// them can run it and has free slots. Default 1 s.
+    pub spill_after: Duration,
     /// Tags of this node. It runs activities that require one of them, and activities without a tag. Default
     /// none.
     pub tags: Vec<String>,
@@ -93,6 +96,7 @@ impl Default for RuntimeOptions {
             turn_deadline: Duration::from_secs(10),
             max_lost_threads: 16,
             activity_slots: 1_000,
+            spill_after: Duration::from_secs(1),
             tags: Vec::new(),
             owns_shards: true,
             lanes: 0,

@@ -120,6 +120,7 @@ impl Driver {
                 task_lease_ms,
                 quarantine_after: options.shard.quarantine_after,
                 max_interruptions: options.shard.max_interruptions,
+                spill_after: options.spill_after,
                 healthy: options.shard.healthy,
                 info: info.clone(),
                 lanes,
@@ -358,6 +359,12 @@ impl Driver {
             NodeOutput::PeerCode(peer_code) => self.registry.set_peer_code(peer_code),
             NodeOutput::RunTask(task) => Workers::run_task(self, *task),
             NodeOutput::CancelTask(task) => self.workers.cancel(task.key, task.execution, task.event),
+            NodeOutput::ListWaiting => {
+                self.with_node(|node, now, _| {
+                    self.workers.with_waiting(|waiting| node.handle_waiting(now, waiting));
+                });
+            }
+            NodeOutput::Withdraw(number) => self.workers.withdraw(number),
             NodeOutput::GrantQuarantineSlot { lane, shard, tenure, key, event } => {
                 self.with_lane(lane, |lane, now| lane.handle_slot_granted(now, shard, tenure, key, event));
             }

@@ -272,6 +272,7 @@ impl Registry {
             activities: self.activities.keys().cloned().chain(fallback_activities).collect(),
             tags: options.tags.clone(),
             slots: options.activity_slots,
+            free: Some(options.activity_slots),
         }
     }
 

@@ -14,8 +14,9 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use perennial_core::codec::{is_encoded, unquoted};
-use perennial_core::lane::LaneOutput;
+use perennial_core::lane::{LaneOutput, Moment};
 use perennial_core::log;
+use perennial_core::node::{AttemptNumber, WaitingAttempt};
 use perennial_core::shard::ActivityTask;
 use perennial_core::{ActivityError, ActivityOptions, EventId, InstanceKey, Payload, TimeoutKind};
 use tokio::runtime::Handle;
@@ -52,7 +53,18 @@ pub(crate) struct Workers {
 #[derive(Default)]
 struct Running {
     attempts: BTreeMap<AttemptKey, Entry>,
+    /// The attempts that wait for a slot, in the order in which they were requested. One that was withdrawn, or has
+    /// its slot, is not in it: whoever removes it decides whether it begins.
+    waiting: BTreeMap<AttemptNumber, Waiting>,
     next: u64,
+}
+
+/// An attempt that waits for a slot.
+struct Waiting {
+    since: Moment,
+    task: Arc<ActivityTask>,
+    /// Fires when it is withdrawn.
+    withdrawn: CancellationToken,
 }
 
 struct Entry {
@@ -71,6 +83,12 @@ pub(super) struct AttemptPlace {
     pub(super) key: AttemptKey,
     /// The lane that requested it; `None` if the node took its task from the store.
     pub(super) lane: Option<LaneIndex>,
+}
+
+impl AttemptPlace {
+    fn number(self) -> AttemptNumber {
+        AttemptNumber(self.key.3)
+    }
 }
 
 /// An attempt that has a place and may begin.
@@ -101,6 +119,8 @@ enum Ended {
     LeftOpen(Duration),
     /// It never began, or was stopped because the node stops.
     Released,
+    /// It waited too long for a slot: another node has room.
+    Spilled,
 }
 
 impl Workers {
@@ -202,6 +222,50 @@ impl Workers {
         if self.closing.is_cancelled() { 0 } else { self.slots.available_permits() }
     }
 
+    /// Lists the attempts that wait for a slot, in the order in which they were requested.
+    pub(super) fn with_waiting<T>(
+        &self,
+        list: impl for<'a> FnOnce(&mut dyn Iterator<Item = WaitingAttempt<'a>>) -> T,
+    ) -> T {
+        let running = self.lock();
+        let mut waiting = running.waiting.iter().map(|(number, waiting)| WaitingAttempt {
+            number: *number,
+            since: waiting.since,
+            name: &waiting.task.name,
+            tag: waiting.task.tag(),
+        });
+        list(&mut waiting)
+    }
+
+    /// Withdraws an attempt, if it still waits for a slot.
+    pub(super) fn withdraw(&self, number: AttemptNumber) {
+        let waiting = self.lock().waiting.remove(&number);
+        if let Some(waiting) = waiting {
+            waiting.withdrawn.cancel();
+        }
+    }
+
+    /// Notes that an attempt waits for a slot from now on. Returns what fires when it is withdrawn, and whether no other
+    /// attempt waits.
+    fn begin_waiting(
+        &self,
+        number: AttemptNumber,
+        since: Moment,
+        task: &Arc<ActivityTask>,
+    ) -> (CancellationToken, bool) {
+        let withdrawn = CancellationToken::new();
+        let waiting = Waiting { since, task: Arc::clone(task), withdrawn: withdrawn.clone() };
+        let mut running = self.lock();
+        let is_first = running.waiting.is_empty();
+        running.waiting.insert(number, waiting);
+        (withdrawn, is_first)
+    }
+
+    /// Ends the wait of an attempt. Returns `false` if it was withdrawn.
+    fn end_waiting(&self, number: AttemptNumber) -> bool {
+        self.lock().waiting.remove(&number).is_some()
+    }
+
     /// Cancels a running attempt.
     pub(crate) fn cancel(&self, key: InstanceKey, execution: u64, event: EventId) {
         let tokens: Vec<CancellationToken> =
@@ -287,7 +351,7 @@ impl AttemptRun {
         let AttemptRun { task, handler, place, cancellation, is_gated } = self;
         let heartbeats = Arc::new(HeartbeatMonitor::new());
         let write = |details| driver.heartbeat(place, &task, details);
-        let ended = attempt(&driver, &*handler, (&task, place.lane), cancellation, &heartbeats, write).await;
+        let ended = attempt(&driver, &*handler, (&task, place), cancellation, &heartbeats, write).await;
         let ended = if driver.workers.abandoned.is_cancelled() { Ended::Released } else { ended };
         if !matches!(ended, Ended::Result(Ok(_)))
             && let Some(details) = heartbeats.take_unwritten()
@@ -304,6 +368,7 @@ impl AttemptRun {
                 driver.activity_left_open(place, &task, ran, details);
             }
             Ended::Released => driver.activity_released(place, &task),
+            Ended::Spilled => driver.activity_spilled(place, &task),
         }
         driver.workers.forget(place.key);
         if is_gated {
@@ -312,10 +377,22 @@ impl AttemptRun {
     }
 }
 
+impl Driver {
+    /// Notes that an attempt waits for a slot. Returns what fires when it is withdrawn.
+    fn attempt_waits(self: &Arc<Driver>, place: AttemptPlace, task: &Arc<ActivityTask>) -> CancellationToken {
+        let since = self.clock.running();
+        let (withdrawn, is_first) = self.workers.begin_waiting(place.number(), since, task);
+        if is_first {
+            self.with_node(|node, now, _| node.handle_waiting_began(now));
+        }
+        withdrawn
+    }
+}
+
 async fn attempt(
     driver: &Arc<Driver>,
     handler: &dyn ActivityHandler,
-    (task, lane): (&Arc<ActivityTask>, Option<LaneIndex>),
+    (task, place): (&Arc<ActivityTask>, AttemptPlace),
     cancellation: CancellationToken,
     heartbeats: &Arc<HeartbeatMonitor>,
     write: impl FnMut(Payload),
@@ -328,20 +405,32 @@ async fn attempt(
     let queue_until = until(after(|options| options.queue_timeout_ms));
     let timed_out = |kind| Ended::Result(Err(ActivityError::Timeout(kind)));
 
-    let workers = &driver.workers;
+    let (workers, lane) = (&driver.workers, place.lane);
     let is_wanted = !cancellation.is_cancelled() && !workers.closing.is_cancelled();
     let _slot = match workers.try_slot(driver, lane).filter(|_| is_wanted) {
         Some(slot) => Some(slot),
         None => {
             // Boxed separately: most attempts do not wait, and should not reserve space for it.
             let waiting = Box::pin(async {
-                tokio::select! {
+                let is_gated = driver.options.shard.is_gated(task);
+                // An attempt with a quarantine slot begins at once or is released.
+                let withdrawn = match is_gated {
+                    true => CancellationToken::new(),
+                    false => driver.attempt_waits(place, task),
+                };
+                let ended = tokio::select! {
                     biased;
                     () = cancellation.cancelled() => Err(Ended::Result(Err(ActivityError::Cancelled))),
                     () = workers.closing.cancelled() => Err(Ended::Released),
-                    slot = workers.slot(driver, lane, driver.options.shard.is_gated(task)) => Ok(slot),
+                    () = withdrawn.cancelled() => Err(Ended::Spilled),
+                    slot = workers.slot(driver, lane, is_gated) => Ok(slot),
                     () = sleep_until(total_until) => Err(timed_out(TimeoutKind::Total)),
                     () = sleep_until(queue_until) => Err(timed_out(TimeoutKind::Queue)),
+                };
+                // It may have been withdrawn just when it got a slot, or ended.
+                match is_gated || workers.end_waiting(place.number()) {
+                    true => ended,
+                    false => Err(Ended::Spilled),
                 }
             });
             match waiting.await {

@@ -69,15 +69,15 @@ async fn g10_an_idle_node_asks_its_store_for_little_and_at_a_known_rate() {
     bench.store.forget_calls();
 
     bench.pass_by(3_600);
-    // In an hour: leases of 10 s are renewed at a third, the directory and what is paused are read with them; the store is
-    // polled every 5 s, and a minute ahead is read every half.
+    // In an hour: leases of 10 s are renewed at a third, the directory is read with them, and what is paused once per lease;
+    // the store is polled every 15 s, and a minute ahead is read every half.
     let most = [
         ("renew_session", 1_081),
         ("directory", 1_081),
-        ("read_setting", 1_081),
-        ("read_inbox", 730),
-        ("read_requests", 730),
-        ("read_due", 850),
+        ("read_setting", 361),
+        ("read_inbox", 250),
+        ("read_requests", 250),
+        ("read_due", 130),
         ("sweep", 121),
     ];
     for (call, most) in most {

@@ -315,6 +315,7 @@ async fn h41_a_runtime_tells_the_directory_who_it_is_and_what_it_runs() {
             activities: vec!["pack".to_owned()],
             tags: vec!["gpu".to_owned()],
             slots: 7,
+            free: Some(7),
         };
         assert_eq!(info, expected, "{role:?}");
     }

@@ -98,7 +98,7 @@ fn attribute(name: &str, value: impl Into<Payload>) -> Filter {
 async fn g33_every_filter_shows_what_it_says_in_pages_of_any_size_in_both_directions() {
     on_both_stages(async |stage| {
         // Nothing moves while it is looked at: the blocked one is not tried again.
-        let shard = ShardOptions { retry_first: Duration::from_millis(3_600_000), ..ShardOptions::default() };
+        let shard = ShardOptions { retry_first: Duration::from_millis(3_600_000), ..relaxed().shard };
         let options = RuntimeOptions { shard, ..relaxed() };
         let runtime = orchestrations(stage.runtime()).options(options).start().await.unwrap();
         let client = runtime.client();

@@ -1,7 +1,7 @@
 //! Blocked instances. Nothing that arrived for them is lost.
 
 use crate::code::ErrorCode;
-use crate::log;
+use crate::history::whole_ms;
 use crate::store::{Blocked, Commit, InboxNumber, InstanceRow, Outgoing, RequestReply, RowChange};
 
 use super::super::message::Message;
@@ -13,6 +13,7 @@ use super::super::turn_task::BlockReason;
 use super::Instance;
 use super::calls::{refuse_calls, send_reply};
 use super::in_flight::{InFlight, Next, Phase};
+use super::logging;
 use super::queued::{Batch, Queued};
 use super::row_columns::RowColumns;
 use super::tasks::TaskPlan;
@@ -40,25 +41,14 @@ impl Instance {
         }
         let messages = Batch::new(messages);
         self.kept_events = messages.events();
-        let mut blocked = self.blocked(now_ms, failure);
+        let mut blocked = self.blocked(shared, now_ms, failure);
         blocked.message = blocked.message.or_else(|| self.unreadable_result(failure, &messages));
         if !shared.options.codecs.is_empty() {
             // The row is stored unencoded, so it must not quote payloads.
             blocked.remove_payloads();
         }
-        let wake_at_ms = self.blocked_wake(shared, now_ms, &messages, failure, blocked.attempts);
-        tracing::warn!(
-            target: log::INSTANCE,
-            instance = &*self.id,
-            // The id of an instance that cannot be loaded is not known.
-            key = %self.key,
-            execution = self.columns.as_ref().map(|columns| columns.execution),
-            code = blocked.code,
-            place = failure.place(),
-            tries = blocked.attempts,
-            reason = %failure,
-            "instance blocked"
-        );
+        let wake_at_ms = self.blocked_wake(shared, now_ms, &messages, failure, &blocked);
+        logging::blocked(self, failure, &blocked);
         let send = self.kept(shared, &messages);
         // A retry request allows one attempt. It is deleted by a later commit, not by this one: a commit that sends
         // messages without a turn is repeated if its outcome is unknown, and a repetition that consumes a message would
@@ -94,10 +84,16 @@ impl Instance {
     }
 
     /// The description of the block for its row. A cause that was already known keeps its time.
-    pub(super) fn blocked(&self, now_ms: u64, failure: &BlockReason) -> Blocked {
+    pub(super) fn blocked(&self, shared: &Shared, now_ms: u64, failure: &BlockReason) -> Blocked {
         let cause = failure.cause();
         let known = self.columns.as_ref().and_then(|columns| columns.blocked_cause.as_ref());
         let since_ms = known.filter(|(known, _)| **known == *cause).map_or(now_ms, |(_, since_ms)| *since_ms);
+        let waits_until_ms = match failure {
+            BlockReason::MissingCode { .. } => {
+                Some(since_ms.saturating_add(whole_ms(shared.options.missing_code_wait)))
+            }
+            _ => None,
+        };
         Blocked {
             code: failure.code().to_string(),
             cause,
@@ -107,6 +103,7 @@ impl Instance {
             event: failure.unreadable_event(),
             message: failure.unreadable_message(),
             pause: failure.pause().cloned().map(Box::new),
+            waits_until_ms: waits_until_ms.filter(|until_ms| *until_ms > now_ms),
             since_ms,
             attempts: self.attempts(failure),
         }
@@ -131,16 +128,18 @@ impl Instance {
         now_ms: u64,
         messages: &Batch,
         failure: &BlockReason,
-        attempts: u32,
+        blocked: &Blocked,
     ) -> Option<u64> {
-        let retry_at_ms = failure.may_pass().then(|| now_ms + shared.options.retry_pause_ms(attempts));
+        let retry_at_ms =
+            failure.may_pass().then(|| now_ms + shared.options.retry_pause_ms(blocked.attempts));
         // The stored wake time may be the end of a cancel request's grace period, which ends the instance without its
         // code.
         let wanted_ms = self.columns.as_ref().and_then(|columns| columns.wake_at_ms);
         let wanted_ms = wanted_ms.filter(|at_ms| *at_ms > now_ms && failure.may_pass());
         let graces = messages.cancel_graces().map(|grace| shared.gaps.end_of(grace));
         let ends = graces.chain(self.limits.ends());
-        ends.chain(wanted_ms).chain(retry_at_ms).min()
+        // When its code is no longer waited for, it is tried once more and shown as blocked.
+        ends.chain(wanted_ms).chain(retry_at_ms).chain(blocked.waits_until_ms).min()
     }
 
     /// Adds to a commit that the instance is blocked, and returns its new columns. If it is not stored yet, it is

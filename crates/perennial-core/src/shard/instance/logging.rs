@@ -3,9 +3,10 @@
 use crate::execution::Execution;
 use crate::history::{ActivityError, Ending, TimeoutKind};
 use crate::log;
-use crate::store::Status;
+use crate::store::{Blocked, Status};
 
 use super::super::output::ActivityTask;
+use super::super::turn_task::BlockReason;
 use super::Instance;
 use super::in_flight::Next;
 use super::row_columns::RowColumns;
@@ -106,6 +107,37 @@ pub(super) fn attempt_failed(task: &ActivityTask, failure: &ActivityError, retry
             target: log::ACTIVITY, instance, execution, event, attempt, activity, retry_in_ms, "retry scheduled"
         );
     }
+}
+
+/// Logs an instance that cannot take its next turn.
+pub(super) fn blocked(instance: &Instance, failure: &BlockReason, blocked: &Blocked) {
+    let execution = instance.columns.as_ref().map(|columns| columns.execution);
+    if let Some(until_ms) = blocked.waits_until_ms {
+        tracing::info!(
+            target: log::INSTANCE,
+            instance = &*instance.id,
+            key = %instance.key,
+            execution,
+            code = blocked.code,
+            tries = blocked.attempts,
+            waits_ms = until_ms.saturating_sub(blocked.since_ms),
+            reason = %failure,
+            "instance waits for code"
+        );
+        return;
+    }
+    tracing::warn!(
+        target: log::INSTANCE,
+        instance = &*instance.id,
+        // The id of an instance that cannot be loaded is not known.
+        key = %instance.key,
+        execution,
+        code = blocked.code,
+        place = failure.place(),
+        tries = blocked.attempts,
+        reason = %failure,
+        "instance blocked"
+    );
 }
 
 /// Logs an activity that ends without another attempt, because its time is up or its process ended too often.

@@ -73,7 +73,7 @@ impl Instance {
         let wanted = Batch::new(wanted);
         self.blocked_reply = Some(blocked_reply(&failure));
         self.kept_events = self.queue.stored_events();
-        let blocked = self.blocked(now_ms, &failure);
+        let blocked = self.blocked(shared, now_ms, &failure);
         let graces = self.queue.cancel_graces().map(|grace| shared.gaps.end_of(grace));
         let wake_at_ms = graces.chain(self.limits.ends()).min();
         let execution = self.stored().execution;

@@ -70,6 +70,25 @@ impl Instance {
         self.go_on(shared, now_ms);
     }
 
+    /// Handles an attempt that waited too long for a free slot here: it is queued for other nodes. If it was asked to
+    /// stop meanwhile, it ends.
+    pub(in crate::shard) fn handle_attempt_spilled(
+        &mut self,
+        shared: &mut Shared,
+        now_ms: u64,
+        task: &ActivityTask,
+        attempt: Attempt,
+    ) {
+        if attempt.is_stopping {
+            let cancelled = Err(ActivityError::Cancelled);
+            return self.handle_attempt_ended(shared, now_ms, task, attempt, cancelled);
+        }
+        shared.counters.spilled += 1;
+        let task = ActivityTask { details: attempt.details, ..task.clone() };
+        self.tasks.write(task.spilled_row(shared.id, now_ms), task.deadline_ms);
+        self.go_on(shared, now_ms);
+    }
+
     /// Handles a heartbeat of an attempt on this node.
     pub(in crate::shard) fn handle_heartbeat(
         &mut self,

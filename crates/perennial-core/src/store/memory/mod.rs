@@ -93,8 +93,8 @@ impl Store for MemoryStore {
         });
     }
 
-    fn renew_session(&self, session: SessionId, reply: Reply<Lease>) {
-        self.answer(reply, |tables, now_ms| tables.ownership.renew(session, now_ms));
+    fn renew_session(&self, session: SessionId, info: Option<Arc<[u8]>>, reply: Reply<Lease>) {
+        self.answer(reply, |tables, now_ms| tables.ownership.renew(session, info, now_ms));
     }
 
     fn end_session(&self, session: SessionId, reply: Reply<()>) {

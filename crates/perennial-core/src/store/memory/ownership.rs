@@ -135,15 +135,23 @@ impl Ownership {
 
     pub(super) fn open(&mut self, new: NewSession, now_ms: u64) -> Result<Lease, StoreError> {
         if self.sessions.contains_key(&new.id) {
-            return self.renew(new.id, now_ms);
+            return self.renew(new.id, None, now_ms);
         }
         self.check_role(new.role, None, now_ms)?;
         let lease = self.insert(new, now_ms);
         Ok(lease)
     }
 
-    pub(super) fn renew(&mut self, session: SessionId, now_ms: u64) -> Result<Lease, StoreError> {
+    pub(super) fn renew(
+        &mut self,
+        session: SessionId,
+        info: Option<Arc<[u8]>>,
+        now_ms: u64,
+    ) -> Result<Lease, StoreError> {
         let entry = self.sessions.get_mut(&session).ok_or(StoreError::SessionGone)?;
+        if let Some(info) = info {
+            entry.session.info = info;
+        }
         entry.expires_ms = now_ms.saturating_add(entry.session.lease_ms);
         Ok(Lease { now_ms, expires_ms: entry.expires_ms })
     }
@@ -193,7 +201,7 @@ impl Ownership {
     ) -> Result<Replaced, StoreError> {
         let (id, role) = (new.id, new.role);
         if self.sessions.contains_key(&id) {
-            return Ok(Replaced { lease: self.renew(id, now_ms)?, shards: self.rows_of(id) });
+            return Ok(Replaced { lease: self.renew(id, None, now_ms)?, shards: self.rows_of(id) });
         }
         self.check_role(role, Some(old), now_ms)?;
         let was_there = self.sessions.remove(&old).is_some();

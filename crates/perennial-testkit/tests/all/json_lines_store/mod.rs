@@ -112,8 +112,8 @@ impl Store for JsonLinesStore {
         self.call(reply, |tables, now_ms| tables.open_session(session, now_ms));
     }
 
-    fn renew_session(&self, session: SessionId, reply: Reply<Lease>) {
-        self.call(reply, |tables, now_ms| tables.renew_session(session, now_ms));
+    fn renew_session(&self, session: SessionId, info: Option<Arc<[u8]>>, reply: Reply<Lease>) {
+        self.call(reply, |tables, now_ms| tables.renew_session(session, info, now_ms));
     }
 
     fn end_session(&self, session: SessionId, reply: Reply<()>) {

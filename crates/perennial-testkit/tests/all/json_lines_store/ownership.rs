@@ -21,15 +21,23 @@ impl Tables {
     pub(super) fn open_session(&mut self, new: NewSession, now_ms: u64) -> Result<Lease, StoreError> {
         // A caller that lost the answer opens the session again, which renews it.
         if self.sessions.contains_key(&new.id) {
-            return self.renew_session(new.id, now_ms);
+            return self.renew_session(new.id, None, now_ms);
         }
         self.insert_session(new, None, now_ms)
     }
 
-    pub(super) fn renew_session(&mut self, id: SessionId, now_ms: u64) -> Result<Lease, StoreError> {
+    pub(super) fn renew_session(
+        &mut self,
+        id: SessionId,
+        info: Option<Arc<[u8]>>,
+        now_ms: u64,
+    ) -> Result<Lease, StoreError> {
         let mut session = self.sessions.get(&id).cloned().ok_or(StoreError::SessionGone)?;
         let expires_ms = now_ms + session.lease_ms;
         session.expires_ms = expires_ms;
+        if let Some(info) = info {
+            session.info = info;
+        }
         self.write(Change::Session(session));
         Ok(Lease { now_ms, expires_ms })
     }
@@ -73,7 +81,7 @@ impl Tables {
     ) -> Result<Replaced, StoreError> {
         let id = new.id;
         if self.sessions.contains_key(&id) {
-            return Ok(Replaced { lease: self.renew_session(id, now_ms)?, shards: self.owned_by(id) });
+            return Ok(Replaced { lease: self.renew_session(id, None, now_ms)?, shards: self.owned_by(id) });
         }
         let shards = if self.sessions.contains_key(&old) { self.shards_of(old) } else { ShardSet::EMPTY };
         let lease = self.insert_session(new, Some(old), now_ms)?;

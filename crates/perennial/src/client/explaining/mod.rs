@@ -22,7 +22,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use perennial_core::shard::child_id;
 use perennial_core::store::{
-    InstanceRow, LoadedInstance, PausedOrchestrations, Status, StoreError, TaskRow, TaskState,
+    Blocked, InstanceRow, LoadedInstance, PausedOrchestrations, Status, StoreError, TaskRow, TaskState,
 };
 use perennial_core::{Decision, Ending, EventId, InstanceKey, ShardId, Timestamp};
 
@@ -396,6 +396,7 @@ fn of_row(row: &InstanceRow, around: &Surroundings) -> Vec<WaitReason> {
     match (&row.blocked, around.paused.get(&row.name)) {
         (Some(blocked), setting) => match (&blocked.pause, setting) {
             (Some(pause), _) => reasons.push(paused(blocked.since_ms, &pause.why, pause.orchestration)),
+            (None, _) if blocked.is_waiting() => return vec![missing_code(row, blocked, &around.nodes)],
             (None, _) => reasons.push(WaitReason::Blocked {
                 code: blocked.code.clone(),
                 reason: blocked.reason.clone(),
@@ -414,6 +415,17 @@ fn of_row(row: &InstanceRow, around: &Surroundings) -> Vec<WaitReason> {
         reasons.push(WaitReason::OrchestrationNotRegistered { name, version, registered });
     }
     reasons
+}
+
+/// The wait of an instance for code that its owner does not have.
+fn missing_code(row: &InstanceRow, blocked: &Blocked, nodes: &Nodes) -> WaitReason {
+    WaitReason::MissingCode {
+        name: row.name.clone(),
+        version: row.version.clone(),
+        nodes: nodes.with_code(&row.name, &row.version),
+        since: blocked.since(),
+        until: Timestamp::from_millis(blocked.waits_until_ms.unwrap_or(blocked.since_ms)),
+    }
 }
 
 /// A cancel request, and running handlers of updates.

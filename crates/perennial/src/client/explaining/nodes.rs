@@ -89,6 +89,19 @@ impl Nodes {
         if is_there { Ok(()) } else { Err(versions) }
     }
 
+    /// The names of the live nodes that own shards and can run an orchestration at a version, or at any if none is set
+    /// yet.
+    pub(super) fn with_code(&self, name: &str, version: &str) -> Vec<String> {
+        let has = |info: &&NodeInfo| {
+            let mut code = info.orchestrations.iter();
+            let is_it = |(registered, has): &(String, String)| {
+                is_meant(registered, name) && (version.is_empty() || has == version)
+            };
+            info.owns_shards && code.any(is_it)
+        };
+        self.live.values().filter(has).map(name_of).collect()
+    }
+
     fn session(&self, id: SessionId) -> Option<&SessionRow> {
         self.sessions.iter().find(|session| session.id == id)
     }

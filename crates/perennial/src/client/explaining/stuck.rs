@@ -10,6 +10,7 @@ use perennial_core::{InstanceKey, ShardId, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use super::activities::last_failure;
+use super::missing_code;
 use super::nodes::{Nodes, Ownership};
 use super::text::{self, span};
 use super::wait::{ActivityState, ActivityWait, WaitReason};
@@ -34,6 +35,10 @@ pub struct StuckReport {
     pub at: Timestamp,
     /// One finding per cause.
     pub findings: Vec<Finding>,
+    /// Instances that wait for code that their owner does not have, by orchestration and version. They are not stuck:
+    /// an upgrade brings the code, or they are blocked later.
+    #[serde(default)]
+    pub waiting: Vec<Finding>,
     /// Whether all unfinished instances were checked. Of very many, only the oldest are.
     pub is_complete: bool,
 }
@@ -63,6 +68,8 @@ pub enum FindingKind {
     NoRuntime,
     /// Instances are blocked.
     Blocked,
+    /// Instances wait for code that their owner does not have, and are blocked later.
+    MissingCode,
     /// No live node has an orchestration registered.
     OrchestrationNotRegistered,
     /// No live node has an activity registered.
@@ -116,7 +123,11 @@ impl Client {
         report.is_complete &= self.stuck_instances(&nodes, &mut groups).await?;
         report.is_complete &= self.stuck_tasks(&nodes, &mut groups).await?;
         for ((kind, _), group) in groups {
-            report.findings.push(self.finding(kind, group, nodes.now).await?);
+            let finding = self.finding(kind, group, nodes.now).await?;
+            match kind {
+                FindingKind::MissingCode => report.waiting.push(finding),
+                _ => report.findings.push(finding),
+            }
         }
         Ok(report)
     }
@@ -148,6 +159,16 @@ impl Client {
         nodes: &Nodes,
         groups: &mut BTreeMap<(FindingKind, String), Group>,
     ) -> Result<(), ClientError> {
+        if let Some(blocked) = row.blocked.as_ref().filter(|blocked| blocked.is_waiting()) {
+            let reason = missing_code(row, blocked, nodes);
+            let place = format!("{} {}", row.name, row.version);
+            let group = groups.entry((FindingKind::MissingCode, place)).or_default();
+            group.text = format!("instances are {}", text::line(&reason, nodes.now));
+            group.remedy =
+                "finish the upgrade, or register the missing version; they go on by themselves".to_owned();
+            group.add(row);
+            return Ok(());
+        }
         if let Some(blocked) = row.blocked.as_ref().filter(|blocked| blocked.pause.is_none()) {
             let cause = if blocked.cause.is_empty() { &blocked.reason } else { &blocked.cause };
             let place = format!("{} {} {cause}", row.name, blocked.code);

@@ -41,6 +41,11 @@ pub(super) fn line(reason: &WaitReason, now: Timestamp) -> String {
             let tried = many(u64::from(*attempts), "time");
             format!("blocked for {}, tried {tried}: {}", age(*since, now), cut(reason))
         }
+        WaitReason::MissingCode { name, version, nodes, since, until } => {
+            let (age, until) = (age(*since, now), at_text(*until, now));
+            let missing = missing_code(name, version, nodes);
+            format!("waiting for code for {age}: {missing}; it is blocked {until} if that does not change")
+        }
         WaitReason::OrchestrationNotRegistered { name, version, registered } => {
             let version = if version.is_empty() { String::new() } else { format!(" {version}") };
             let instead = match registered.is_empty() {
@@ -95,6 +100,16 @@ pub(super) fn line(reason: &WaitReason, now: Timestamp) -> String {
     }
 }
 
+/// The code that a node does not have, and who has it.
+fn missing_code(name: &str, version: &str, nodes: &[String]) -> String {
+    let version = if version.is_empty() { String::new() } else { format!(" {version}") };
+    let others = match nodes.is_empty() {
+        true => "no live node has it".to_owned(),
+        false => format!("{} has it", listed(nodes)),
+    };
+    format!("its node does not have `{name}`{version}, {others}")
+}
+
 /// What a child that exists waits for, or is.
 fn child_state(status: Status, waits: &[Wait]) -> String {
     match waits.split_first() {
@@ -118,6 +133,7 @@ pub(super) fn short(reason: &WaitReason, now: Timestamp) -> String {
         WaitReason::NoOwner { .. } => "no owner".to_owned(),
         WaitReason::Paused { .. } => "paused".to_owned(),
         WaitReason::Blocked { code, .. } => format!("blocked {code}"),
+        WaitReason::MissingCode { .. } => "missing code".to_owned(),
         WaitReason::OrchestrationNotRegistered { .. } => "orchestration not registered".to_owned(),
         WaitReason::Start { due } => format!("start {}", due_in(*due, now)),
         WaitReason::Messages { .. } => "next turn".to_owned(),

@@ -176,6 +176,21 @@ pub enum WaitReason {
         /// How often the turn has been tried.
         attempts: u32,
     },
+    /// The owner does not have the code of the instance; another node or the next deployment may bring it.
+    MissingCode {
+        /// The name of the orchestration.
+        name: String,
+        /// The version that the instance is pinned to; empty if it takes the latest.
+        version: String,
+        /// The live nodes that have it and own shards, by name.
+        nodes: Vec<String>,
+        /// When the owner first found that it does not have it.
+        #[serde(rename = "since_ms")]
+        since: Timestamp,
+        /// When the instance is blocked, if the code is still missing.
+        #[serde(rename = "until_ms")]
+        until: Timestamp,
+    },
     /// No live node has the orchestration registered, so the instance cannot take another turn.
     OrchestrationNotRegistered {
         /// The name of the orchestration.
@@ -296,6 +311,7 @@ impl WaitReason {
                 | WaitReason::NoOwner { .. }
                 | WaitReason::Paused { .. }
                 | WaitReason::Blocked { .. }
+                | WaitReason::MissingCode { .. }
                 | WaitReason::OrchestrationNotRegistered { .. }
                 | WaitReason::Cancellation { .. }
                 | WaitReason::Unread { .. }

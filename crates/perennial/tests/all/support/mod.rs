@@ -219,7 +219,10 @@ pub(crate) async fn client_snapshot(client: &Client) -> Snapshot {
 /// Options for tests that do not lose power.
 pub(crate) fn relaxed() -> RuntimeOptions {
     // All executions are kept, so that the invariants can be checked over all of them.
-    RuntimeOptions { relaxed: true, keep_executions: None, ..RuntimeOptions::default() }
+    let mut options = RuntimeOptions { relaxed: true, keep_executions: None, ..RuntimeOptions::default() };
+    // Missing code blocks at once; what happens before that has tests of its own.
+    options.shard.missing_code_wait = Duration::ZERO;
+    options
 }
 
 /// Gives up where a test would wait for ever.

@@ -197,17 +197,17 @@ impl Store for Tapped {
         self.inner.open_session(session, reply);
     }
 
-    fn renew_session(&self, session: SessionId, reply: Reply<Lease>) {
+    fn renew_session(&self, session: SessionId, info: Option<Arc<[u8]>>, reply: Reply<Lease>) {
         let Some(reply) = self.reachable(reply) else { return };
         if *self.session.lock().unwrap() != Some(session) {
-            return self.inner.renew_session(session, reply);
+            return self.inner.renew_session(session, info, reply);
         }
         let fate = (self.renewals.lock().unwrap())();
         match fate {
-            Fate::Pass => self.inner.renew_session(session, reply),
+            Fate::Pass => self.inner.renew_session(session, info, reply),
             Fate::Response(answer) => reply(answer),
             Fate::PassThen(answer) => {
-                self.inner.renew_session(session, Box::new(move |_| reply(answer)));
+                self.inner.renew_session(session, info, Box::new(move |_| reply(answer)));
             }
         }
         // Noted once it is answered: the store in memory answers at once.
