@@ -30,6 +30,7 @@
 //! | `route`, `schema`, `openapi` | the table of routes, and the document |
 //! | `routes` | the handlers, one file per group |
 //! | `listing`, `turn_walk` | filters of lists and bounded scans; pages of histories |
+//! | `stream` | live changes whose cursor is the history |
 //! | `operations` | work over all instances of a filter |
 //! | `serve` | listeners, TLS, limits of connections, stopping |
 
@@ -52,6 +53,7 @@ mod segment;
 mod serve;
 mod server;
 mod stop;
+mod stream;
 mod turn_walk;
 
 use axum::Router;

@@ -30,9 +30,22 @@ impl Failures {
             tracing::warn!(target: crate::LOG, address, count, "authentication failed");
         }
     }
+}
 
-    #[cfg(test)]
-    pub(crate) fn count(&self) -> u64 {
-        self.count.load(Ordering::Relaxed)
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn h12_failures_are_counted_and_each_address_is_logged_once_a_minute() {
+        let failures = Failures::default();
+        let addresses = [Some("10.0.0.1".parse().unwrap()), None];
+        addresses.iter().cycle().take(10).for_each(|address| failures.note(*address));
+        assert_eq!(failures.count.load(Ordering::Relaxed), 10);
+        assert_eq!(failures.logged.lock().unwrap().len(), 2);
+        for number in 0..5_000_u32 {
+            failures.note(Some(IpAddr::from(number.to_be_bytes())));
+        }
+        assert!(failures.logged.lock().unwrap().len() <= MAX_ADDRESSES);
     }
 }

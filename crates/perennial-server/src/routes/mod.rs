@@ -13,6 +13,7 @@ mod results;
 mod session;
 mod starting;
 mod store;
+mod streaming;
 mod views;
 
 use perennial::ErrorCode;
@@ -35,6 +36,7 @@ pub(crate) fn all() -> Vec<Route> {
         operations::routes(),
         store::routes(),
         views::routes(),
+        streaming::routes(),
         session::routes(),
         health::routes(),
     ]
@@ -72,3 +74,4 @@ macro_rules! handler {
 pub(crate) use handler;
 pub(crate) use instances::details_members;
 pub(crate) use operations::operation_schema;
+pub(crate) use store::StatsView;

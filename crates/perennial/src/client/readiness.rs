@@ -34,6 +34,11 @@ impl Client {
         self.driver.as_ref().is_some_and(|driver| driver.is_over())
     }
 
+    /// Whether this client belongs to a runtime of this process, which hears of every turn that it writes.
+    pub fn is_in_runtime(&self) -> bool {
+        self.driver.is_some()
+    }
+
     /// Waits until the store hints that something may have changed, or for `limit`. Returns whether there was a hint.
     ///
     /// Hints can be lost, and do not tell what changed: read again after either. A hint that comes before the future is
