@@ -51,7 +51,7 @@ mod tests {
         let cursor = encode("instances status=running", b"0123456789abcdef");
         assert_eq!(decode("instances status=running", &cursor).unwrap(), b"0123456789abcdef");
         assert!(decode("instances status=failed", &cursor).is_err());
-        for wrong in ["", "x", "AAAA", "!!!", &cursor[1..], &cursor[..cursor.len() - 30]] {
+        for wrong in ["", "x", "AAAA", "!!!", &cursor[1..], &cursor[..4]] {
             assert!(decode("instances status=running", wrong).is_err(), "{wrong}");
         }
         assert!(instance_key(b"short").is_err());

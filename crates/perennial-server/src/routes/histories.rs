@@ -51,7 +51,7 @@ pub(crate) fn routes() -> Vec<Route> {
                 parameter("payload_bytes", Kind::Number(0, 5 << 20), "Larger payloads are left out; 2,048 if not given."),
             ])
             .answers(&[json(200, "A page.", history_schema)])
-            .fails_with(&[ErrorCode::NoExecution]),
+            .fails_with(&[ErrorCode::NoExecution, ErrorCode::NoSuchThing]),
         of_instance("instances/{id}/executions/{n}/events/{e}", "getEvent", "One event, whole.", handler!(event))
             .answers(&[json(200, "The event.", || reference("Event"))])
             .fails_with(&[ErrorCode::NoExecution, ErrorCode::NoSuchThing]),

@@ -49,6 +49,7 @@ async fn h22_a_request_with_a_key_reaches_the_instance_that_was_seen_or_none() {
         let old = world.start("approval", "a", Value::Null).await["key"].as_str().unwrap().to_owned();
         world.place.delete(&format!("instances/a?force=true&key={old}")).expect(200).await;
         let new = world.start("dial", "a", Value::Null).await["key"].as_str().unwrap().to_owned();
+        world.running("a").await;
         let before = world.place.get("instances/a").expect(200).await.json();
         for (method, path) in [
             ("GET", "instances/a"),

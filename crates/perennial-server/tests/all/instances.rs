@@ -36,6 +36,7 @@ async fn h23_a_wait_ends_when_there_is_something_to_say() {
     for setup in [Setup::MemoryMounted, Setup::SqliteServed] {
         let world = World::new(setup).await;
         world.start("approval", "a", Value::Null).await;
+        world.running("a").await;
         let waiting = world.place.get("instances/a/result?wait_ms=1").expect(202).await;
         assert_eq!((waiting.json()["status"].clone(), waiting.header("retry-after")), (json!("running"), Some("1")));
         let place = world.place.clone();

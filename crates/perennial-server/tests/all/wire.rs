@@ -156,7 +156,9 @@ impl Answer {
             headers.map(|(name, value)| (name.to_ascii_lowercase(), value.to_owned())).collect();
         let rest = &bytes[end + 4..];
         let is_chunked = headers.iter().any(|(name, value)| name == "transfer-encoding" && value == "chunked");
-        let body = if is_chunked { unchunked(rest) } else { rest.to_vec() };
+        let length = headers.iter().find(|(name, _)| name == "content-length");
+        let length = length.map_or(rest.len(), |(_, length)| length.parse().unwrap());
+        let body = if is_chunked { unchunked(rest) } else { rest[..length.min(rest.len())].to_vec() };
         Answer { status, headers, body }
     }
 
@@ -210,6 +212,11 @@ pub(crate) struct Message {
 impl Stream {
     /// The next message; `None` if the stream has ended.
     pub(crate) async fn next(&mut self) -> Option<Message> {
+        // Comments keep a silent connection open, so the whole wait is limited.
+        tokio::time::timeout(Duration::from_secs(30), self.read_next()).await.expect("a message within 30 s")
+    }
+
+    async fn read_next(&mut self) -> Option<Message> {
         loop {
             while let Some((message, rest)) = self.text.split_once("\n\n") {
                 let (message, rest) = (message.to_owned(), rest.to_owned());
@@ -224,8 +231,7 @@ impl Stream {
                 }
             }
             let mut bytes = [0; 16 << 10];
-            let read = tokio::time::timeout(Duration::from_secs(30), self.stream.read(&mut bytes));
-            match read.await.expect("a message within 30 s") {
+            match self.stream.read(&mut bytes).await {
                 Ok(0) | Err(_) => return None,
                 Ok(read) => self.buffer.extend_from_slice(&bytes[..read]),
             }

@@ -94,7 +94,9 @@ async fn sequence(ctx: OrchestrationContext, steps: u32) -> Result<u32, String> 
 }
 
 pub(crate) fn builder(url: &str) -> perennial::RuntimeBuilder {
+    let options = RuntimeOptions { keep_executions: None, ..RuntimeOptions::default() };
     Runtime::open(url)
+        .options(options)
         .register(hello)
         .register(fails)
         .register(panics)
@@ -158,7 +160,7 @@ impl World {
             }
             Setup::PostgresMounted | Setup::PostgresServed => {
                 let server = TestServer::shared();
-                (server.with_schema(&server.new_schema()), Some(server))
+                (server.new_schema(), Some(server))
             }
         };
         let runtime = builder(&url).start().await.unwrap();
@@ -180,6 +182,13 @@ impl World {
     pub(crate) async fn start(&self, name: &str, id: &str, input: Value) -> Value {
         let body = json!({"name": name, "id": id, "input": input});
         self.place.post("instances", body).expect(201).await.json()
+    }
+
+    /// Waits until an instance has taken a turn.
+    pub(crate) async fn running(&self, id: &str) {
+        while self.client.last_turn(id, 1).await.unwrap() == 0 {
+            self.client.changed(std::time::Duration::from_millis(50)).await;
+        }
     }
 
     /// Waits for an instance to end.
