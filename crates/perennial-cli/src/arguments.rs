@@ -169,6 +169,15 @@ pub(crate) enum TokenRole {
     Operator,
 }
 
+/// Who is shown payloads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum PayloadReaders {
+    /// Everybody who may look
+    Readers,
+    /// Operators only; readers cannot query, either
+    Operators,
+}
+
 #[derive(Debug, Args)]
 pub(crate) struct Serve {
     /// The address to listen on; port 0 takes a free one
@@ -181,9 +190,9 @@ pub(crate) struct Serve {
     /// Let nobody change anything
     #[arg(long)]
     pub(crate) read_only: bool,
-    /// Show readers the sizes of payloads instead of payloads
-    #[arg(long)]
-    pub(crate) hide_payloads: bool,
+    /// Who is shown payloads; others get their sizes
+    #[arg(long, value_enum, default_value_t = PayloadReaders::Readers)]
+    pub(crate) payloads: PayloadReaders,
     /// Another name under which the server is reached
     #[arg(long, value_name = "HOST")]
     pub(crate) allow_host: Vec<String>,

@@ -7,14 +7,14 @@ use perennial_server::{Access, NewToken, Options, Role, Stop, TlsFiles, TokenFil
 use serde_json::json;
 use tokio::net::TcpListener;
 
-use crate::arguments::Serve;
+use crate::arguments::{PayloadReaders, Serve};
 use crate::exit::Failure;
 use crate::output::{line, object};
 use crate::store::StoreAt;
 
 /// Serves the API until a signal asks the process to stop.
 pub(crate) async fn serve(store: &StoreAt, serve: Serve, as_json: bool) -> Result<(), Failure> {
-    let Serve { listen, tokens, read_only, hide_payloads, allow_host, allow_origin, tls_cert, tls_key } = serve;
+    let Serve { listen, tokens, read_only, payloads, allow_host, allow_origin, tls_cert, tls_key } = serve;
     let tls = match (tls_cert, tls_key) {
         (Some(certificate), Some(key)) => Some(TlsFiles { certificate, key }),
         _ => None,
@@ -22,13 +22,15 @@ pub(crate) async fn serve(store: &StoreAt, serve: Serve, as_json: bool) -> Resul
     let is_private = listen.ip().is_loopback() && allow_host.is_empty();
     let access = access(tokens.as_deref(), is_private)?;
     if !is_private && tls.is_none() {
-        eprintln!("warning: tokens and payloads are sent unencrypted; use --tls-cert and --tls-key, or a proxy with TLS");
+        eprintln!(
+            "warning: tokens and payloads are sent unencrypted; use --tls-cert and --tls-key, or a proxy with TLS"
+        );
     }
     let stop = Stop::default();
     let mut options = Options::default()
         .access(access)
         .read_only(read_only)
-        .hide_payloads_from_readers(hide_payloads)
+        .hide_payloads_from_readers(payloads == PayloadReaders::Operators)
         .stop(stop.clone());
     for host in allow_host {
         options = options.allow_host(host);
@@ -41,7 +43,11 @@ pub(crate) async fn serve(store: &StoreAt, serve: Serve, as_json: bool) -> Resul
         .await
         .map_err(|error| Failure::failed(format!("cannot listen on {listen}: {error}")))?;
     let url = shown_url(listener.local_addr()?, tls.is_some());
-    if as_json { object(&json!({"url": url}))? } else { line(&url)? }
+    if as_json {
+        object(&json!({"url": url}))?
+    } else {
+        line(&url)?
+    }
     stop_on_signals(stop)?;
     Ok(perennial_server::serve(listener, client, options, tls).await?)
 }

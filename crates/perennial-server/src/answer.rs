@@ -34,7 +34,9 @@ pub(crate) fn json(value: &impl Serialize, payloads: Payloads<'_>) -> Result<Vec
     let mut serializer = serde_json::Serializer::with_formatter(&mut bytes, formatter);
     match value.serialize(&mut serializer) {
         Ok(()) => Ok(bytes),
-        Err(error) => Err(Problem::new(ErrorCode::OutcomeUnknown, format!("the answer cannot be written: {error}"))),
+        Err(error) => {
+            Err(Problem::new(ErrorCode::OutcomeUnknown, format!("the answer cannot be written: {error}")))
+        }
     }
 }
 
@@ -139,6 +141,9 @@ mod tests {
     #[test]
     fn large_payloads_are_replaced_by_their_size_and_place() {
         let text = shown(Payloads::UpTo(10, "executions/1/events/2"));
-        assert!(text.starts_with(r#"{"payload":{"omitted":true,"bytes":53,"at":"executions/1/events/2"}"#), "{text}");
+        assert!(
+            text.starts_with(r#"{"payload":{"omitted":true,"bytes":53,"at":"executions/1/events/2"}"#),
+            "{text}"
+        );
     }
 }

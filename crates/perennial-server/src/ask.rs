@@ -75,7 +75,8 @@ impl Ask {
             return Ok(Payload::null());
         }
         let text = self.body_text()?;
-        Payload::from_json(text).map_err(|error| Problem::bad_request(format!("the body is not JSON: {error}")))
+        Payload::from_json(text)
+            .map_err(|error| Problem::bad_request(format!("the body is not JSON: {error}")))
     }
 
     /// The body as an object with known members; an empty body is an empty object.
@@ -88,7 +89,9 @@ impl Ask {
         let text = std::str::from_utf8(&self.body)
             .map_err(|_| Problem::bad_request("the body is not UTF-8".to_owned()))?;
         match is_too_deep(text) {
-            true => Err(Problem::bad_request(format!("the body is nested more than {JSON_DEPTH} levels deep"))),
+            true => {
+                Err(Problem::bad_request(format!("the body is nested more than {JSON_DEPTH} levels deep")))
+            }
             false => Ok(text),
         }
     }
@@ -121,7 +124,10 @@ impl Ask {
         let tag = format!("\"{}\"", hex(&Sha256::digest(&body)[..16]));
         let known = self.headers.get(header::IF_NONE_MATCH).and_then(|known| known.to_str().ok());
         let is_known = known.is_some_and(|known| {
-            known.split(',').map(|known| known.trim().trim_start_matches("W/")).any(|known| known == tag || known == "*")
+            known
+                .split(',')
+                .map(|known| known.trim().trim_start_matches("W/"))
+                .any(|known| known == tag || known == "*")
         });
         let mut response = match is_known {
             true => {

@@ -90,7 +90,10 @@ async fn answer(server: Arc<Server>, mut parts: Parts, body: Body) -> Result<Res
         Found::Route(route, variables) => (route, variables),
         Found::Methods(methods) => return other_method(&server, &parts, &methods),
         Found::Nothing => {
-            return Err(Problem::new(ErrorCode::NoRoute, format!("no route has the path {:?}", shorten(&path))));
+            return Err(Problem::new(
+                ErrorCode::NoRoute,
+                format!("no route has the path {:?}", shorten(&path)),
+            ));
         }
     };
     let identified = caller.clone();
@@ -119,7 +122,12 @@ async fn run(ask: Ask) -> Result<Response<Body>, Problem> {
     let _turn = match route.cost {
         Cost::Heavy => match tokio::time::timeout(TURN_PATIENCE, server.heavy.acquire()).await {
             Ok(turn) => turn.ok(),
-            Err(_) => return Err(Problem::new(ErrorCode::Busy, "too many expensive requests run at the same time")),
+            Err(_) => {
+                return Err(Problem::new(
+                    ErrorCode::Busy,
+                    "too many expensive requests run at the same time",
+                ));
+            }
         },
         Cost::Small | Cost::Stream => None,
     };
@@ -169,7 +177,9 @@ fn check_role(server: &Server, route: &Route, caller: &Caller) -> Result<(), Pro
     let refused = |what: &str| Err(Problem::new(ErrorCode::ForOperators, what));
     match (route.needs, caller.role) {
         (Needs::Operator, Role::Reader) => refused("readers may not change anything"),
-        (Needs::PayloadReader, _) if server.hides_payloads_from(caller) => refused("payloads are hidden from readers"),
+        (Needs::PayloadReader, _) if server.hides_payloads_from(caller) => {
+            refused("payloads are hidden from readers")
+        }
         _ => Ok(()),
     }
 }
@@ -226,7 +236,8 @@ pub(crate) fn bearer(headers: &HeaderMap) -> Option<&str> {
 /// The secret of the session that a browser sends.
 pub(crate) fn cookie(headers: &HeaderMap) -> Option<&str> {
     let cookies = headers.get_all(header::COOKIE).iter().filter_map(|value| value.to_str().ok());
-    let mut pairs = cookies.flat_map(|cookies| cookies.split(';')).filter_map(|pair| pair.trim().split_once('='));
+    let mut pairs =
+        cookies.flat_map(|cookies| cookies.split(';')).filter_map(|pair| pair.trim().split_once('='));
     pairs.find(|(name, _)| *name == COOKIE).map(|(_, secret)| secret)
 }
 

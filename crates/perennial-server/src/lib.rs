@@ -18,7 +18,7 @@
 //! # }
 //! ```
 //!
-//! One table of [routes](route) defines paths, roles, parameters and answers; the OpenAPI document at
+//! One table of routes defines paths, roles, parameters and answers; the OpenAPI document at
 //! `api/v1/openapi.json` is made from it.
 //!
 //! | module | contents |
@@ -55,6 +55,11 @@ mod server;
 mod stop;
 mod stream;
 mod turn_walk;
+
+/// The guide's page, so that its code is compiled.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/src/http.md")]
+mod guide {}
 
 use axum::Router;
 use axum::body::Body;

@@ -20,7 +20,8 @@ const EXPLAINED: usize = 20;
 /// How many activities are read to find the instances that retry one.
 const TASKS: usize = 50_000;
 
-pub(crate) const STATUSES: &[&str] = &["pending", "running", "completed", "failed", "cancelled", "terminated"];
+pub(crate) const STATUSES: &[&str] =
+    &["pending", "running", "completed", "failed", "cancelled", "terminated"];
 const MAX_TIME: u64 = u64::MAX >> 1;
 
 /// The parameters of a filter.
@@ -128,7 +129,8 @@ impl Selection {
             filter = filter.paused(paused);
         }
         for (name, value) in query.beginning("attr.") {
-            let value = Payload::from_json(value).map_err(|_| Problem::bad_request("an attribute is not JSON"))?;
+            let value =
+                Payload::from_json(value).map_err(|_| Problem::bad_request("an attribute is not JSON"))?;
             filter = filter.attribute(name, value);
         }
         filter = times(filter, query, &mut scans);

@@ -117,7 +117,9 @@ fn query_parameter(parameter: &Parameter) -> Value {
     let schema = match parameter.kind {
         Kind::Text | Kind::Key | Kind::Json => string(),
         Kind::Flag => boolean(),
-        Kind::Number(low, high) => json!({"type": "integer", "minimum": low, "maximum": high.min((1 << 53) - 1)}),
+        Kind::Number(low, high) => {
+            json!({"type": "integer", "minimum": low, "maximum": high.min((1 << 53) - 1)})
+        }
         Kind::OneOf(names) => named(names),
         Kind::SomeOf(names) => array(named(names)),
     };
@@ -172,7 +174,13 @@ fn codes(route: &Route) -> BTreeSet<ErrorCode> {
     if route.needs != Needs::Nobody {
         codes.extend([C::NotAuthenticated, C::Stopping, C::Stopped]);
         // Any of these may come from the store.
-        codes.extend([C::StoreUnavailable, C::StoreFailed, C::StoreClosed, C::StoreOutcomeUnknown, C::CorruptRow]);
+        codes.extend([
+            C::StoreUnavailable,
+            C::StoreFailed,
+            C::StoreClosed,
+            C::StoreOutcomeUnknown,
+            C::CorruptRow,
+        ]);
         codes.extend([C::CannotOpenStore, C::TooSlow]);
     }
     match route.needs {
@@ -222,7 +230,10 @@ fn components() -> Value {
 }
 
 fn instance_schema() -> Schema {
-    let parent = object(&[("instance", string()), ("key", string()), ("execution", integer()), ("event_id", integer())], &[]);
+    let parent = object(
+        &[("instance", string()), ("key", string()), ("execution", integer()), ("event_id", integer())],
+        &[],
+    );
     let mut parent = parent;
     parent["additionalProperties"] = json!(true);
     object(

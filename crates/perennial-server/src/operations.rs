@@ -123,7 +123,8 @@ impl Operations {
         let mut operations = lock(&self.0);
         operations.retain(|_, kept| kept.began.elapsed() < KEPT || !kept.has_ended());
         while operations.len() >= MAX_KEPT
-            && let Some(oldest) = operations.iter().find(|(_, kept)| kept.has_ended()).map(|(id, _)| id.clone())
+            && let Some(oldest) =
+                operations.iter().find(|(_, kept)| kept.has_ended()).map(|(id, _)| id.clone())
         {
             operations.remove(&oldest);
         }

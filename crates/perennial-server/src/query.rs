@@ -51,7 +51,9 @@ impl Query {
             let Some(parameter) = known else {
                 let names: Vec<&str> = allowed.iter().map(|parameter| parameter.name).collect();
                 let names = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
-                return Err(Problem::bad_request(format!("unknown parameter {name:?}; this route takes {names}")));
+                return Err(Problem::bad_request(format!(
+                    "unknown parameter {name:?}; this route takes {names}"
+                )));
             };
             if !parameter.many && given.iter().any(|(other, _)| *other == name) {
                 return Err(Problem::bad_request(format!("the parameter {name:?} is given twice")));
@@ -98,7 +100,9 @@ impl Query {
 
     /// The members of a list that is separated by commas.
     pub(crate) fn list(&self, name: &str) -> Vec<&str> {
-        self.text(name).map(|list| list.split(',').filter(|part| !part.is_empty()).collect()).unwrap_or_default()
+        self.text(name)
+            .map(|list| list.split(',').filter(|part| !part.is_empty()).collect())
+            .unwrap_or_default()
     }
 }
 
@@ -113,7 +117,8 @@ impl Parameter {
 
 impl Kind {
     fn check(self, name: &str, value: &str) -> Result<(), Problem> {
-        let wrong = |expected: String| Problem::bad_request(format!("{name}={value:?}: the value is {expected}"));
+        let wrong =
+            |expected: String| Problem::bad_request(format!("{name}={value:?}: the value is {expected}"));
         match self {
             Kind::Text => Ok(()),
             Kind::Flag if ["", "true", "false"].contains(&value) => Ok(()),
@@ -139,7 +144,8 @@ impl Kind {
 
 fn text(part: &str) -> Result<String, Problem> {
     let decoded = percent_decode(part.as_bytes(), true).and_then(|bytes| String::from_utf8(bytes).ok());
-    decoded.ok_or_else(|| Problem::bad_request(format!("the query part {part:?} is not percent-encoded UTF-8")))
+    decoded
+        .ok_or_else(|| Problem::bad_request(format!("the query part {part:?} is not percent-encoded UTF-8")))
 }
 
 #[cfg(test)]
@@ -159,7 +165,9 @@ mod tests {
         let refused = |query: &str| format!("{:?}", Query::parse(Some(query), ALLOWED).unwrap_err());
         assert!(refused("limmit=5").contains("limmit"));
         assert!(refused("limit=5&limit=6").contains("twice"));
-        for wrong in ["limit=0", "limit=501", "limit=+5", "limit=", "blocked=yes", "attr.=1", "attr.a=x", "status=up"] {
+        for wrong in
+            ["limit=0", "limit=501", "limit=+5", "limit=", "blocked=yes", "attr.=1", "attr.a=x", "status=up"]
+        {
             assert!(Query::parse(Some(wrong), ALLOWED).is_err(), "{wrong}");
         }
         assert!(Query::parse(Some("attr.a=1&attr.a=2"), ALLOWED).is_err());

@@ -7,11 +7,14 @@ use crate::problem::Problem;
 
 /// Decodes a segment of a path.
 pub(crate) fn decode(segment: &str) -> Result<String, Problem> {
-    let bytes = percent_decode(segment.as_bytes(), false)
-        .ok_or_else(|| Problem::bad_request(format!("the path segment {segment:?} is not percent-encoded")))?;
+    let bytes = percent_decode(segment.as_bytes(), false).ok_or_else(|| {
+        Problem::bad_request(format!("the path segment {segment:?} is not percent-encoded"))
+    })?;
     let bytes = match bytes.strip_prefix(b"~") {
         Some(encoded) => URL_SAFE_NO_PAD.decode(encoded).map_err(|_| {
-            Problem::bad_request(format!("the path segment {segment:?} begins with `~`, but no base64url follows"))
+            Problem::bad_request(format!(
+                "the path segment {segment:?} begins with `~`, but no base64url follows"
+            ))
         })?,
         None => bytes,
     };
@@ -28,7 +31,9 @@ pub(crate) fn encode(name: &str) -> String {
     let mut encoded = String::with_capacity(name.len());
     for byte in name.bytes() {
         match byte {
-            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' => encoded.push(char::from(byte)),
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' => {
+                encoded.push(char::from(byte))
+            }
             _ => encoded.push_str(&format!("%{byte:02X}")),
         }
     }
@@ -63,7 +68,8 @@ mod tests {
     #[test]
     fn h17_every_id_round_trips_as_one_segment() {
         let long = "x".repeat(1_000);
-        for id in ["a", ".", "..", "~", "~x", "a/b", "a%b", "a?b#c d", "p::3", "🦀", "", &long, "%2F", "+"] {
+        for id in ["a", ".", "..", "~", "~x", "a/b", "a%b", "a?b#c d", "p::3", "🦀", "", &long, "%2F", "+"]
+        {
             let segment = encode(id);
             assert!(!segment.is_empty() && !segment.contains('/'), "{segment}");
             assert!(segment != "." && segment != "..", "{segment}");

@@ -126,9 +126,9 @@ fn is_failure(event: &Event) -> bool {
     match &event.kind {
         EventKind::Job(job) => matches!(job, Job::ActivityFailed { .. } | Job::SubOrchestrationFailed { .. }),
         EventKind::Ended(ending) => {
-            ["OrchestrationFailed", "OrchestrationTerminated", "OrchestrationCancelled"].contains(&ending.name())
+            ["OrchestrationFailed", "OrchestrationTerminated", "OrchestrationCancelled"]
+                .contains(&ending.name())
         }
         EventKind::Started(_) | EventKind::Decision { .. } => false,
     }
 }
-

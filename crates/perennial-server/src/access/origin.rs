@@ -31,7 +31,11 @@ pub(crate) fn check_host(options: &Options, parts: &Parts) -> Result<(), Problem
 fn without_port(host: &str) -> &str {
     match host.rsplit_once(':') {
         Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) && !name.ends_with(':') => {
-            if name.contains(':') && !name.ends_with(']') { host } else { name }
+            if name.contains(':') && !name.ends_with(']') {
+                host
+            } else {
+                name
+            }
         }
         _ => host,
     }
@@ -66,7 +70,9 @@ fn is_own(origin: &str, headers: &HeaderMap) -> bool {
     let Ok(origin) = origin.parse::<Uri>() else { return false };
     let host = headers.get(header::HOST).and_then(|host| host.to_str().ok());
     let has_scheme = matches!(origin.scheme_str(), Some("http" | "https"));
-    has_scheme && host.is_some_and(|host| origin.authority().is_some_and(|own| own.as_str().eq_ignore_ascii_case(host)))
+    has_scheme
+        && host
+            .is_some_and(|host| origin.authority().is_some_and(|own| own.as_str().eq_ignore_ascii_case(host)))
 }
 
 #[cfg(test)]

@@ -149,9 +149,11 @@ fn load(path: &Path) -> Result<((SystemTime, u64), Vec<Line>), TokenFileError> {
     let metadata = fs::metadata(path).map_err(problem)?;
     check_private(path, &metadata)?;
     let text = fs::read_to_string(path).map_err(problem)?;
-    let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty() && !line.starts_with('#'));
+    let lines =
+        text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty() && !line.starts_with('#'));
     let lines = lines.map(|(place, line)| {
-        parse(line).ok_or_else(|| TokenFileError::new(path, format!("line {} is not ROLE NAME HASH", place + 1)))
+        parse(line)
+            .ok_or_else(|| TokenFileError::new(path, format!("line {} is not ROLE NAME HASH", place + 1)))
     });
     Ok((stamp(&metadata).map_err(problem)?, lines.collect::<Result<_, _>>()?))
 }

@@ -38,18 +38,24 @@ pub(crate) fn routes() -> Vec<Route> {
             .idempotent()
     };
     vec![
-        Route::new(Method::GET, "tasks", "listTasks", "Activities that are retried, queued or run elsewhere.", handler!(list))
-            .cost(Cost::Heavy)
-            .takes(&[
-                state,
-                parameter("name", Kind::Text, "The activity's name."),
-                parameter("tag", Kind::Text, "The tag that a node has to serve."),
-                parameter("min_attempt", Kind::Number(1, u64::MAX >> 12), "The current attempt, at least."),
-                LIMIT,
-                CURSOR,
-            ])
-            .answers(&[json(200, "A page.", tasks_schema)])
-            .fails_with(&[ErrorCode::BadCursor]),
+        Route::new(
+            Method::GET,
+            "tasks",
+            "listTasks",
+            "Activities that are retried, queued or run elsewhere.",
+            handler!(list),
+        )
+        .cost(Cost::Heavy)
+        .takes(&[
+            state,
+            parameter("name", Kind::Text, "The activity's name."),
+            parameter("tag", Kind::Text, "The tag that a node has to serve."),
+            parameter("min_attempt", Kind::Number(1, u64::MAX >> 12), "The current attempt, at least."),
+            LIMIT,
+            CURSOR,
+        ])
+        .answers(&[json(200, "A page.", tasks_schema)])
+        .fails_with(&[ErrorCode::BadCursor]),
         by_token(
             "activities/complete",
             "completeActivity",
@@ -166,7 +172,8 @@ async fn list(ask: Ask) -> Answered {
     }
     let (client, limit) = (ask.client()?, limit(&ask.query));
     let list = format!("tasks {}", ask.query.canonical(&["cursor", "limit"]));
-    let cursor = ask.query.text("cursor").map(|cursor| task_id(&cursor::decode(&list, cursor)?)).transpose()?;
+    let cursor =
+        ask.query.text("cursor").map(|cursor| task_id(&cursor::decode(&list, cursor)?)).transpose()?;
     let (state, name, tag) = (ask.query.text("state"), ask.query.text("name"), ask.query.text("tag"));
     let min_attempt = ask.query.number("min_attempt").unwrap_or(1);
     let is_wanted = |task: &TaskRow| {

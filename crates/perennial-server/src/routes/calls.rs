@@ -21,29 +21,47 @@ const CALLED: &[ErrorCode] = &[
 
 pub(crate) fn routes() -> Vec<Route> {
     vec![
-        Route::new(Method::POST, "instances/{id}/events/{name}", "raiseEvent", "Raises an event.", handler!(raise))
-            .takes(&[KEY])
-            .input(Input::Payload("The payload of the event."))
-            .keyed()
-            .answers(&[ACCEPTED_OUTPUT])
-            .fails_with(OF_INSTANCE)
-            .fails_with(&[ErrorCode::Ended, ErrorCode::TooLarge, ErrorCode::Full, ErrorCode::BadEvent]),
-        Route::new(Method::POST, "instances/{id}/queries/{name}", "query", "Asks a query; nothing is recorded.", handler!(query))
-            .needs(Needs::PayloadReader)
-            .idempotent()
-            .takes(&[KEY, WAIT])
-            .input(Input::Payload("The input of the query."))
-            .answers(&[json(200, "The answer of the code.", payload)])
-            .fails_with(OF_INSTANCE)
-            .fails_with(CALLED),
-        Route::new(Method::POST, "instances/{id}/updates/{name}", "update", "Updates it and waits for the result.", handler!(update))
-            .takes(&[KEY, WAIT])
-            .input(Input::Payload("The input of the update."))
-            .keyed()
-            .answers(&[json(200, "The result of the handler.", payload)])
-            .fails_with(OF_INSTANCE)
-            .fails_with(CALLED)
-            .fails_with(&[ErrorCode::UpdateFailed, ErrorCode::Unanswered, ErrorCode::OutcomeDeleted]),
+        Route::new(
+            Method::POST,
+            "instances/{id}/events/{name}",
+            "raiseEvent",
+            "Raises an event.",
+            handler!(raise),
+        )
+        .takes(&[KEY])
+        .input(Input::Payload("The payload of the event."))
+        .keyed()
+        .answers(&[ACCEPTED_OUTPUT])
+        .fails_with(OF_INSTANCE)
+        .fails_with(&[ErrorCode::Ended, ErrorCode::TooLarge, ErrorCode::Full, ErrorCode::BadEvent]),
+        Route::new(
+            Method::POST,
+            "instances/{id}/queries/{name}",
+            "query",
+            "Asks a query; nothing is recorded.",
+            handler!(query),
+        )
+        .needs(Needs::PayloadReader)
+        .idempotent()
+        .takes(&[KEY, WAIT])
+        .input(Input::Payload("The input of the query."))
+        .answers(&[json(200, "The answer of the code.", payload)])
+        .fails_with(OF_INSTANCE)
+        .fails_with(CALLED),
+        Route::new(
+            Method::POST,
+            "instances/{id}/updates/{name}",
+            "update",
+            "Updates it and waits for the result.",
+            handler!(update),
+        )
+        .takes(&[KEY, WAIT])
+        .input(Input::Payload("The input of the update."))
+        .keyed()
+        .answers(&[json(200, "The result of the handler.", payload)])
+        .fails_with(OF_INSTANCE)
+        .fails_with(CALLED)
+        .fails_with(&[ErrorCode::UpdateFailed, ErrorCode::Unanswered, ErrorCode::OutcomeDeleted]),
     ]
 }
 
@@ -93,7 +111,10 @@ async fn update(ask: Ask) -> Answered {
 
 fn no_answer(ask: &Ask) -> Problem {
     let id = ask.id();
-    Problem::new(ErrorCode::NotAnswered, format!("instance {id:?} did not answer in time; nothing was recorded"))
+    Problem::new(
+        ErrorCode::NotAnswered,
+        format!("instance {id:?} did not answer in time; nothing was recorded"),
+    )
 }
 
 fn unknown(ask: &Ask) -> Problem {

@@ -26,8 +26,13 @@ pub(crate) fn routes() -> Vec<Route> {
     vec![
         post("instances/{id}/cancel", "cancelInstance", "Requests cancellation.", handler!(cancel))
             .input(Input::Object(cancel_schema)),
-        post("instances/{id}/terminate", "terminateInstance", "Ends it without running its code.", handler!(terminate))
-            .input(Input::Object(reason_schema)),
+        post(
+            "instances/{id}/terminate",
+            "terminateInstance",
+            "Ends it without running its code.",
+            handler!(terminate),
+        )
+        .input(Input::Object(reason_schema)),
         post("instances/{id}/retry", "retryInstance", "Retries a blocked instance now.", handler!(retry))
             .fails_with(&[ErrorCode::NotBlocked]),
         post("instances/{id}/skip", "skipInput", "Retries it without what blocks it.", handler!(skip))
@@ -38,11 +43,17 @@ pub(crate) fn routes() -> Vec<Route> {
         post("instances/{id}/resume", "resumeInstance", "Resumes a paused instance.", handler!(resume))
             .input(Input::Object(reason_schema))
             .fails_with(&[ErrorCode::NotBlocked, ErrorCode::OrchestrationPaused]),
-        Route::new(Method::DELETE, "instances/{id}", "deleteInstance", "Deletes it, with its children.", handler!(delete))
-            .takes(&[KEY, force])
-            .answers(&[json(200, "It was deleted.", deleted_schema)])
-            .fails_with(OF_INSTANCE)
-            .fails_with(&[ErrorCode::NotEnded]),
+        Route::new(
+            Method::DELETE,
+            "instances/{id}",
+            "deleteInstance",
+            "Deletes it, with its children.",
+            handler!(delete),
+        )
+        .takes(&[KEY, force])
+        .answers(&[json(200, "It was deleted.", deleted_schema)])
+        .fails_with(OF_INSTANCE)
+        .fails_with(&[ErrorCode::NotEnded]),
     ]
 }
 

@@ -18,15 +18,27 @@ pub(crate) fn routes() -> Vec<Route> {
     let about = "Lines of JSON; the last one says that it is complete.";
     let lines = Output { status: 200, about, media: LINES, schema: None };
     vec![
-        Route::new(Method::GET, "instances/{id}/export", "exportInstance", "Its histories as a line of JSON.", handler!(export_one))
-            .cost(Cost::Heavy)
-            .takes(&[KEY])
-            .fails_with(OF_INSTANCE)
-            .answers(&[lines]),
-        Route::new(Method::GET, "export", "exportInstances", "Histories of a filter's instances as lines of JSON.", handler!(export))
-            .cost(Cost::Heavy)
-            .takes(FILTERS)
-            .answers(&[lines]),
+        Route::new(
+            Method::GET,
+            "instances/{id}/export",
+            "exportInstance",
+            "Its histories as a line of JSON.",
+            handler!(export_one),
+        )
+        .cost(Cost::Heavy)
+        .takes(&[KEY])
+        .fails_with(OF_INSTANCE)
+        .answers(&[lines]),
+        Route::new(
+            Method::GET,
+            "export",
+            "exportInstances",
+            "Histories of a filter's instances as lines of JSON.",
+            handler!(export),
+        )
+        .cost(Cost::Heavy)
+        .takes(FILTERS)
+        .answers(&[lines]),
     ]
 }
 

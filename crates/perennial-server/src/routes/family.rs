@@ -19,8 +19,13 @@ pub(crate) fn routes() -> Vec<Route> {
         Route::new(Method::GET, path, name, about, handler).takes(&[KEY]).fails_with(OF_INSTANCE)
     };
     vec![
-        of_instance("instances/{id}/waits", "getWaits", "What it waits for, since when, until when.", handler!(waits))
-            .answers(&[json(200, "What is open.", || reference("Explanation"))]),
+        of_instance(
+            "instances/{id}/waits",
+            "getWaits",
+            "What it waits for, since when, until when.",
+            handler!(waits),
+        )
+        .answers(&[json(200, "What is open.", || reference("Explanation"))]),
         of_instance("instances/{id}/tree", "getTree", "It and its children, to a depth.", handler!(tree))
             .cost(Cost::Heavy)
             .takes(&[
@@ -28,10 +33,15 @@ pub(crate) fn routes() -> Vec<Route> {
                 parameter("root", Kind::Flag, "Whether the tree begins at the topmost parent."),
             ])
             .answers(&[json(200, "The tree.", || reference("Tree"))]),
-        of_instance("instances/{id}/children", "listChildren", "A page of its children, the oldest first.", handler!(children))
-            .takes(&[LIMIT, CURSOR])
-            .answers(&[json(200, "A page.", children_schema)])
-            .fails_with(&[ErrorCode::BadCursor]),
+        of_instance(
+            "instances/{id}/children",
+            "listChildren",
+            "A page of its children, the oldest first.",
+            handler!(children),
+        )
+        .takes(&[LIMIT, CURSOR])
+        .answers(&[json(200, "A page.", children_schema)])
+        .fails_with(&[ErrorCode::BadCursor]),
     ]
 }
 
@@ -79,7 +89,12 @@ async fn tree(ask: Ask) -> Answered {
     ask.ok(&tree)
 }
 
-async fn grow(ask: &Ask, mut instance: InstanceView, depth: u64, room: &mut usize) -> Result<TreeView, Problem> {
+async fn grow(
+    ask: &Ask,
+    mut instance: InstanceView,
+    depth: u64,
+    room: &mut usize,
+) -> Result<TreeView, Problem> {
     let filter = Filter::new().parent(instance.key);
     if ask.hides_payloads() {
         redact::instance(&mut instance);
@@ -111,8 +126,8 @@ async fn children(ask: Ask) -> Answered {
     if ask.hides_payloads() {
         page.rows.iter_mut().for_each(redact::instance);
     }
-    let rows = page.rows.iter().map(|instance| Listed { instance, waits_for: None, more_waits: None }).collect();
+    let rows =
+        page.rows.iter().map(|instance| Listed { instance, waits_for: None, more_waits: None }).collect();
     let next = page.next.map(|next| cursor::encode(&list, next.as_bytes()));
     ask.ok(&Page { rows, next })
 }
-

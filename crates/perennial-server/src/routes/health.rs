@@ -17,11 +17,15 @@ use crate::schema::{Schema, named, object};
 const STORE_PATIENCE: Duration = Duration::from_secs(1);
 
 pub(crate) fn routes() -> Vec<Route> {
-    let open = |path, name, about, handler| Route::new(Method::GET, path, name, about, handler).needs(Needs::Nobody);
+    let open =
+        |path, name, about, handler| Route::new(Method::GET, path, name, about, handler).needs(Needs::Nobody);
     let text = Output { status: 200, about: "Prometheus text.", media: "text/plain", schema: None };
     vec![
-        open("/livez", "live", "Whether the process answers.", handler!(live))
-            .answers(&[json(200, "It does.", status_schema)]),
+        open("/livez", "live", "Whether the process answers.", handler!(live)).answers(&[json(
+            200,
+            "It does.",
+            status_schema,
+        )]),
         open("/readyz", "ready", "Whether requests can be served.", handler!(ready))
             .answers(&[json(200, "They can.", status_schema)])
             .fails_with(&[ErrorCode::StoreUnavailable, ErrorCode::Stopped, ErrorCode::Stopping]),

@@ -25,15 +25,21 @@ const SCAN_TIME: Duration = Duration::from_millis(500);
 const MAX_NUMBER: u64 = u64::MAX >> 12;
 
 pub(crate) fn routes() -> Vec<Route> {
-    let execution = parameter("execution", Kind::Number(1, MAX_NUMBER), "The execution; the current one if not given.");
+    let execution =
+        parameter("execution", Kind::Number(1, MAX_NUMBER), "The execution; the current one if not given.");
     let of_instance = |path, name, about, handler| {
         Route::new(Method::GET, path, name, about, handler).takes(&[KEY]).fails_with(OF_INSTANCE)
     };
     vec![
-        of_instance("instances/{id}/executions", "listExecutions", "A page of its executions, the newest first.", handler!(executions))
-            .takes(&[LIMIT, CURSOR])
-            .answers(&[json(200, "A page.", executions_schema)])
-            .fails_with(&[ErrorCode::BadCursor]),
+        of_instance(
+            "instances/{id}/executions",
+            "listExecutions",
+            "A page of its executions, the newest first.",
+            handler!(executions),
+        )
+        .takes(&[LIMIT, CURSOR])
+        .answers(&[json(200, "A page.", executions_schema)])
+        .fails_with(&[ErrorCode::BadCursor]),
         of_instance("instances/{id}/history", "getHistory", "A page of turns.", handler!(history))
             .cost(Cost::Heavy)
             .takes(&[
@@ -41,24 +47,42 @@ pub(crate) fn routes() -> Vec<Route> {
                 parameter("after_turn", Kind::Number(0, MAX_NUMBER), "Turns after this one."),
                 parameter("before_turn", Kind::Number(1, MAX_NUMBER), "Turns before this one."),
                 parameter("event", Kind::Number(1, MAX_NUMBER), "Turns around the one with this event."),
-                parameter("order", Kind::OneOf(&["oldest", "newest"]), "With `newest`, the last turns come first."),
+                parameter(
+                    "order",
+                    Kind::OneOf(&["oldest", "newest"]),
+                    "With `newest`, the last turns come first.",
+                ),
                 LIMIT,
                 parameter("kinds", Kind::Text, "Only events of these kinds, separated by commas."),
                 parameter("name", Kind::Text, "Only events that name this activity, event or orchestration."),
                 parameter("unit", Kind::Text, "Only decisions of this unit."),
                 parameter("failed", Kind::Flag, "Only events that tell of a failure."),
                 parameter("text", Kind::Text, "Only events that contain this text."),
-                parameter("payload_bytes", Kind::Number(0, 5 << 20), "Larger payloads are left out; 2,048 if not given."),
+                parameter(
+                    "payload_bytes",
+                    Kind::Number(0, 5 << 20),
+                    "Larger payloads are left out; 2,048 if not given.",
+                ),
             ])
             .answers(&[json(200, "A page.", history_schema)])
             .fails_with(&[ErrorCode::NoExecution, ErrorCode::NoSuchThing]),
-        of_instance("instances/{id}/executions/{n}/events/{e}", "getEvent", "One event, whole.", handler!(event))
-            .answers(&[json(200, "The event.", || reference("Event"))])
-            .fails_with(&[ErrorCode::NoExecution, ErrorCode::NoSuchThing]),
-        of_instance("instances/{id}/executions/{n}/events/{e}/payload", "getPayload", "The payload of an event, as recorded.", handler!(event_payload))
-            .needs(Needs::PayloadReader)
-            .answers(&[json(200, "The payload.", payload)])
-            .fails_with(&[ErrorCode::NoExecution, ErrorCode::NoSuchThing]),
+        of_instance(
+            "instances/{id}/executions/{n}/events/{e}",
+            "getEvent",
+            "One event, whole.",
+            handler!(event),
+        )
+        .answers(&[json(200, "The event.", || reference("Event"))])
+        .fails_with(&[ErrorCode::NoExecution, ErrorCode::NoSuchThing]),
+        of_instance(
+            "instances/{id}/executions/{n}/events/{e}/payload",
+            "getPayload",
+            "The payload of an event, as recorded.",
+            handler!(event_payload),
+        )
+        .needs(Needs::PayloadReader)
+        .answers(&[json(200, "The payload.", payload)])
+        .fails_with(&[ErrorCode::NoExecution, ErrorCode::NoSuchThing]),
     ]
 }
 
@@ -71,7 +95,8 @@ fn executions_schema() -> Schema {
 }
 
 fn history_schema() -> Schema {
-    let turn = object(&[("number", integer()), ("at_ms", time()), ("events", array(reference("Event")))], &[]);
+    let turn =
+        object(&[("number", integer()), ("at_ms", time()), ("events", array(reference("Event")))], &[]);
     object(
         &[
             ("key", string()),
@@ -139,7 +164,13 @@ fn number(place: &[u8]) -> Result<u64, Problem> {
     Ok(u64::from_be_bytes(bytes))
 }
 
-async fn turn_of(client: &Client, id: &str, execution: u64, turn: u64, last: u64) -> Result<Option<Turn>, Problem> {
+async fn turn_of(
+    client: &Client,
+    id: &str,
+    execution: u64,
+    turn: u64,
+    last: u64,
+) -> Result<Option<Turn>, Problem> {
     if turn == 0 || turn > last {
         return Ok(None);
     }
@@ -221,7 +252,8 @@ impl HistoryPage<'_> {
         let bytes = ask.query.number("payload_bytes").unwrap_or(DEFAULT_PAYLOAD_BYTES);
         let hides = ask.hides_payloads();
         let HistoryPage { key, execution, current, .. } = self;
-        let mut out = format!(r#"{{"key":"{key}","execution":{execution},"current":{current},"turns":["#).into_bytes();
+        let mut out =
+            format!(r#"{{"key":"{key}","execution":{execution},"current":{current},"turns":["#).into_bytes();
         for (place, turn) in self.turns.iter().enumerate() {
             if place > 0 {
                 out.push(b',');
@@ -283,7 +315,9 @@ fn payload_of(event: &Event) -> Option<&perennial::Payload> {
     match &event.kind {
         EventKind::Started(started) => Some(&started.input),
         EventKind::Job(job) => match job {
-            Job::ActivityCompleted { result, .. } | Job::SubOrchestrationCompleted { result, .. } => Some(result),
+            Job::ActivityCompleted { result, .. } | Job::SubOrchestrationCompleted { result, .. } => {
+                Some(result)
+            }
             Job::ExternalEvent { payload, .. } | Job::UpdateRequested { payload, .. } => Some(payload),
             Job::ActivityFailed { error: ActivityError::Application(error), .. } => Some(error),
             Job::SubOrchestrationFailed { error: ChildError::Application(error), .. } => Some(error),
@@ -308,4 +342,3 @@ fn payload_of(event: &Event) -> Option<&perennial::Payload> {
         },
     }
 }
-

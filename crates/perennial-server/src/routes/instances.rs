@@ -18,7 +18,9 @@ use crate::problem::Problem;
 use crate::query::{Kind, parameter};
 use crate::redact;
 use crate::route::{Answered, Cost, Route, json};
-use crate::schema::{Schema, array, boolean, integer, map, nullable, object, payload, reference, string, time};
+use crate::schema::{
+    Schema, array, boolean, integer, map, nullable, object, payload, reference, string, time,
+};
 
 /// How many groups are named; the others are counted together.
 const GROUPS: usize = 200;
@@ -27,7 +29,8 @@ const GROUPED_ROWS: u64 = 50_000;
 const GROUPING_TIME: Duration = Duration::from_millis(500);
 
 pub(crate) fn routes() -> Vec<Route> {
-    let include = parameter("include", Kind::SomeOf(&["waits"]), "`waits` adds what each instance waits for.");
+    let include =
+        parameter("include", Kind::SomeOf(&["waits"]), "`waits` adds what each instance waits for.");
     let by = parameter("by", Kind::Text, "`name`, `version`, `status`, `blocked_code` or `attr.NAME`.");
     vec![
         Route::new(Method::GET, "instances", "listInstances", "A page of instances.", handler!(list))
@@ -36,15 +39,27 @@ pub(crate) fn routes() -> Vec<Route> {
             .takes(&[LIMIT, CURSOR, include])
             .answers(&[json(200, "A page.", page_schema)])
             .fails_with(&[ErrorCode::BadCursor]),
-        Route::new(Method::GET, "count", "countInstances", "How many instances a filter shows.", handler!(count))
-            .cost(Cost::Heavy)
-            .takes(FILTERS)
-            .answers(&[json(200, "Exact up to 10,000.", count_schema)]),
-        Route::new(Method::GET, "groups", "groupInstances", "Counts of instances by a column.", handler!(groups))
-            .cost(Cost::Heavy)
-            .takes(FILTERS)
-            .takes(&[by])
-            .answers(&[json(200, "At most 200 groups, the largest first.", groups_schema)]),
+        Route::new(
+            Method::GET,
+            "count",
+            "countInstances",
+            "How many instances a filter shows.",
+            handler!(count),
+        )
+        .cost(Cost::Heavy)
+        .takes(FILTERS)
+        .answers(&[json(200, "Exact up to 10,000.", count_schema)]),
+        Route::new(
+            Method::GET,
+            "groups",
+            "groupInstances",
+            "Counts of instances by a column.",
+            handler!(groups),
+        )
+        .cost(Cost::Heavy)
+        .takes(FILTERS)
+        .takes(&[by])
+        .answers(&[json(200, "At most 200 groups, the largest first.", groups_schema)]),
         Route::new(Method::GET, "instances/{id}", "getInstance", "One instance.", handler!(get))
             .takes(&[KEY])
             .answers(&[json(200, "The instance.", details_schema)])
@@ -65,7 +80,10 @@ fn count_schema() -> Schema {
 
 fn groups_schema() -> Schema {
     let group = object(&[("value", nullable(payload())), ("count", integer())], &[]);
-    object(&[("groups", array(group)), ("others", integer()), ("scanned", integer()), ("partial", boolean())], &[])
+    object(
+        &[("groups", array(group)), ("others", integer()), ("scanned", integer()), ("partial", boolean())],
+        &[],
+    )
 }
 
 fn details_schema() -> Schema {
@@ -130,7 +148,8 @@ async fn list(ask: Ask) -> Answered {
         selected.rows.iter_mut().for_each(redact::instance);
         explained.iter_mut().flatten().for_each(redact::explanation);
     }
-    let explained = |place: usize| explained.as_ref().and_then(|explained: &Vec<Explanation>| explained.get(place));
+    let explained =
+        |place: usize| explained.as_ref().and_then(|explained: &Vec<Explanation>| explained.get(place));
     let rows = selected.rows.iter().enumerate().map(|(place, instance)| Listed {
         instance,
         waits_for: explained(place).map(|explained| explained.waits.as_slice()),
@@ -258,7 +277,8 @@ async fn get(ask: Ask) -> Answered {
     let counts = |count: fn(&Turn) -> u64| damage.is_none().then(|| last.as_ref().map_or(0, count));
     let started: Option<&Started> = first.as_ref().and_then(Turn::started);
     let ending = last.as_ref().and_then(Turn::ending).map(Ended::from).unwrap_or_default();
-    let waits_for = explained.as_mut().map(|explained| std::mem::take(&mut explained.waits)).unwrap_or_default();
+    let waits_for =
+        explained.as_mut().map(|explained| std::mem::take(&mut explained.waits)).unwrap_or_default();
     let cancel = waits_for.iter().find_map(|wait| match &wait.reason {
         WaitReason::Cancellation { reason, since, until } => {
             let (since_ms, until_ms) = (since.as_millis(), until.as_millis());
@@ -286,7 +306,10 @@ async fn get(ask: Ask) -> Answered {
 }
 
 /// The first and the last turn of the current execution.
-async fn read_ends(client: &Client, instance: &InstanceView) -> Result<(Option<Turn>, Option<Turn>), ClientError> {
+async fn read_ends(
+    client: &Client,
+    instance: &InstanceView,
+) -> Result<(Option<Turn>, Option<Turn>), ClientError> {
     let (id, execution) = (instance.id.as_str(), instance.execution);
     let last = client.last_turn(id, execution).await?;
     let first = client.turn_page(id, execution, 0, 1).await?.turns.into_iter().next();
@@ -314,7 +337,9 @@ impl From<&Ending> for Ended {
         match ending.clone() {
             Ending::OrchestrationCompleted { output } => Ended { output: Some(output), ..Ended::default() },
             Ending::OrchestrationFailed { error } => Ended { error: Some(error), ..Ended::default() },
-            Ending::OrchestrationCancelled { reason, output } => Ended { output, reason: Some(reason), error: None },
+            Ending::OrchestrationCancelled { reason, output } => {
+                Ended { output, reason: Some(reason), error: None }
+            }
             Ending::OrchestrationTerminated { reason } => Ended { reason: Some(reason), ..Ended::default() },
             Ending::OrchestrationContinuedAsNew { .. } => Ended::default(),
         }

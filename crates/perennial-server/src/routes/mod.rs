@@ -46,13 +46,17 @@ pub(crate) fn all() -> Vec<Route> {
 }
 
 /// Binds a request to the instance that the caller saw.
-pub(crate) const KEY: Parameter =
-    parameter("key", Kind::Key, "The key of the instance that is meant. If the id is another's by now, nothing happens.");
+pub(crate) const KEY: Parameter = parameter(
+    "key",
+    Kind::Key,
+    "The key of the instance that is meant. If the id is another's by now, nothing happens.",
+);
 
 pub(crate) const WAIT: Parameter =
     parameter("wait_ms", Kind::Number(0, 60_000), "How long to wait for an answer, in milliseconds.");
 
-pub(crate) const LIMIT: Parameter = parameter("limit", Kind::Number(1, 500), "The most rows of a page; 50 if not given.");
+pub(crate) const LIMIT: Parameter =
+    parameter("limit", Kind::Number(1, 500), "The most rows of a page; 50 if not given.");
 
 pub(crate) const CURSOR: Parameter = parameter("cursor", Kind::Text, "The `next` of the page before.");
 

@@ -21,20 +21,46 @@ const VERBS: &[&str] = &["cancel", "terminate", "raise", "retry", "pause", "resu
 pub(crate) fn routes() -> Vec<Route> {
     let one = || reference("Operation");
     vec![
-        Route::new(Method::POST, "operations", "beginOperation", "Acts on every instance of a filter.", handler!(begin))
-            .cost(Cost::Heavy)
-            .input(Input::Object(input_schema))
-            .keyed()
-            .answers(&[json(202, "It has begun.", one), json(200, "What it would act on.", dry_schema)]),
-        Route::new(Method::GET, "operations", "listOperations", "The operations of this server.", handler!(list))
-            .answers(&[json(200, "The newest first.", || object(&[("operations", array(reference("Operation")))], &[]))]),
-        Route::new(Method::GET, "operations/{o}", "getOperation", "Where an operation stands.", handler!(get))
-            .answers(&[json(200, "The operation.", one)])
-            .fails_with(&[ErrorCode::NoSuchThing]),
-        Route::new(Method::POST, "operations/{o}/stop", "stopOperation", "Stops it after its current instance.", handler!(stop))
-            .idempotent()
-            .answers(&[json(202, "It stops.", one)])
-            .fails_with(&[ErrorCode::NoSuchThing]),
+        Route::new(
+            Method::POST,
+            "operations",
+            "beginOperation",
+            "Acts on every instance of a filter.",
+            handler!(begin),
+        )
+        .cost(Cost::Heavy)
+        .input(Input::Object(input_schema))
+        .keyed()
+        .answers(&[json(202, "It has begun.", one), json(200, "What it would act on.", dry_schema)]),
+        Route::new(
+            Method::GET,
+            "operations",
+            "listOperations",
+            "The operations of this server.",
+            handler!(list),
+        )
+        .answers(&[json(200, "The newest first.", || {
+            object(&[("operations", array(reference("Operation")))], &[])
+        })]),
+        Route::new(
+            Method::GET,
+            "operations/{o}",
+            "getOperation",
+            "Where an operation stands.",
+            handler!(get),
+        )
+        .answers(&[json(200, "The operation.", one)])
+        .fails_with(&[ErrorCode::NoSuchThing]),
+        Route::new(
+            Method::POST,
+            "operations/{o}/stop",
+            "stopOperation",
+            "Stops it after its current instance.",
+            handler!(stop),
+        )
+        .idempotent()
+        .answers(&[json(202, "It stops.", one)])
+        .fails_with(&[ErrorCode::NoSuchThing]),
     ]
 }
 

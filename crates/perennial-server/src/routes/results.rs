@@ -18,19 +18,30 @@ use crate::schema::{Schema, nullable, object, payload, reference, string};
 
 pub(crate) fn routes() -> Vec<Route> {
     vec![
-        Route::new(Method::GET, "instances/{id}/result", "getResult", "How an instance ended.", handler!(result))
-            .takes(&[KEY, WAIT])
-            .answers(&[
-                json(200, "It ended; a failed instance has `error`.", result_schema),
-                json(202, "It has not ended.", result_schema),
-            ])
-            .fails_with(OF_INSTANCE),
+        Route::new(
+            Method::GET,
+            "instances/{id}/result",
+            "getResult",
+            "How an instance ended.",
+            handler!(result),
+        )
+        .takes(&[KEY, WAIT])
+        .answers(&[
+            json(200, "It ended; a failed instance has `error`.", result_schema),
+            json(202, "It has not ended.", result_schema),
+        ])
+        .fails_with(OF_INSTANCE),
     ]
 }
 
 fn result_schema() -> Schema {
     object(
-        &[("id", string()), ("key", string()), ("status", reference("Status")), ("blocked", nullable(reference("Blocked")))],
+        &[
+            ("id", string()),
+            ("key", string()),
+            ("status", reference("Status")),
+            ("blocked", nullable(reference("Blocked"))),
+        ],
         &[("output", payload()), ("error", payload()), ("reason", string())],
     )
 }

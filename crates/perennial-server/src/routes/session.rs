@@ -16,10 +16,18 @@ use crate::route::{Answered, Input, Needs, Output, Route, json};
 use crate::schema::{Schema, boolean, named, nullable, object, string};
 
 pub(crate) fn routes() -> Vec<Route> {
-    let open = |method, path, name, about, handler| Route::new(method, path, name, about, handler).needs(Needs::Nobody);
+    let open = |method, path, name, about, handler| {
+        Route::new(method, path, name, about, handler).needs(Needs::Nobody)
+    };
     vec![
-        open(Method::GET, "session", "getSession", "Who sends this request, and what they may do.", handler!(who))
-            .answers(&[json(200, "The caller; `role` is null for nobody.", session_schema)]),
+        open(
+            Method::GET,
+            "session",
+            "getSession",
+            "Who sends this request, and what they may do.",
+            handler!(who),
+        )
+        .answers(&[json(200, "The caller; `role` is null for nobody.", session_schema)]),
         open(Method::POST, "session", "logIn", "Exchanges a token for a cookie.", handler!(log_in))
             .input(Input::Object(|| object(&[("token", string())], &[])))
             .answers(&[json(200, "The caller; the cookie is in the headers.", session_schema)])
@@ -29,13 +37,18 @@ pub(crate) fn routes() -> Vec<Route> {
         open(Method::GET, "openapi.json", "getDocument", "This document.", handler!(document))
             .answers(&[json(200, "An OpenAPI 3.1 document.", || serde_json::json!({"type": "object"}))]),
         open(Method::GET, "version", "getVersion", "Versions of the server and the API.", handler!(version))
-            .answers(&[json(200, "The versions.", || object(&[("server", string()), ("api", string())], &[]))]),
+            .answers(&[json(200, "The versions.", || {
+                object(&[("server", string()), ("api", string())], &[])
+            })]),
     ]
 }
 
 fn session_schema() -> Schema {
     let role = nullable(named(&["reader", "operator"]));
-    object(&[("role", role), ("name", string()), ("can_log_in", boolean()), ("payloads_hidden", boolean())], &[])
+    object(
+        &[("role", role), ("name", string()), ("can_log_in", boolean()), ("payloads_hidden", boolean())],
+        &[],
+    )
 }
 
 #[derive(Serialize)]

@@ -118,13 +118,14 @@ async fn start(ask: Ask) -> Answered {
         (None, Some(key)) => format!("http-{}", hex(&Sha256::digest(key.as_bytes())[..16])),
         (None, None) => format!("http-{}", uuid::Uuid::now_v7().simple()),
     };
-    let mut options = StartOptions::default().on_existing(match start.on_existing.unwrap_or(Policy::Reject) {
-        _ if is_repeatable => OnExisting::Use,
-        Policy::Reject => OnExisting::Reject,
-        Policy::Use => OnExisting::Use,
-        Policy::ReplaceEnded => OnExisting::ReplaceEnded,
-        Policy::TerminateAndReplace => OnExisting::TerminateAndReplace,
-    });
+    let mut options =
+        StartOptions::default().on_existing(match start.on_existing.unwrap_or(Policy::Reject) {
+            _ if is_repeatable => OnExisting::Use,
+            Policy::Reject => OnExisting::Reject,
+            Policy::Use => OnExisting::Use,
+            Policy::ReplaceEnded => OnExisting::ReplaceEnded,
+            Policy::TerminateAndReplace => OnExisting::TerminateAndReplace,
+        });
     if let Some(version) = start.version {
         options = options.version(version);
     }

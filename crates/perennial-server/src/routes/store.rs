@@ -29,27 +29,48 @@ pub(crate) fn routes() -> Vec<Route> {
         get("blocked", "listCauses", "Blocked instances by cause.", handler!(blocked))
             .cost(Cost::Heavy)
             .answers(&[json(200, "One row per cause.", causes_schema)]),
-        get("nodes", "listNodes", "The nodes of the store.", handler!(nodes))
-            .answers(&[json(200, "The nodes.", nodes_schema)]),
+        get("nodes", "listNodes", "The nodes of the store.", handler!(nodes)).answers(&[json(
+            200,
+            "The nodes.",
+            nodes_schema,
+        )]),
         get("shards", "listShards", "The owner of each shard.", handler!(shards))
             .cost(Cost::Heavy)
             .answers(&[json(200, "The shards.", shards_schema)]),
-        get("orchestrations", "listOrchestrations", "Names and versions, and which nodes have them.", handler!(orchestrations))
-            .cost(Cost::Heavy)
-            .answers(&[json(200, "One row per name and version.", orchestrations_schema)]),
-        get("stats", "getStats", "Row counts and scheduling lag.", handler!(stats))
-            .answers(&[json(200, "The counts.", stats_schema)]),
-        get("stats/history", "getStatsHistory", "How many instances were started, by bucket of time.", handler!(stats_history))
-            .cost(Cost::Heavy)
-            .takes(&[
-                parameter("from_ms", Kind::Number(0, u64::MAX >> 12), "The begin; an hour ago if not given."),
-                parameter("to_ms", Kind::Number(0, u64::MAX >> 12), "The end; now if not given."),
-                parameter("buckets", Kind::Number(1, 100), "How many buckets; 60 if not given."),
-            ])
-            .answers(&[json(200, "The buckets.", stats_history_schema)]),
-        get("doctor", "getFindings", "Work that does not go on without help, each with its remedy.", handler!(doctor))
-            .cost(Cost::Heavy)
-            .answers(&[json(200, "The findings.", doctor_schema)]),
+        get(
+            "orchestrations",
+            "listOrchestrations",
+            "Names and versions, and which nodes have them.",
+            handler!(orchestrations),
+        )
+        .cost(Cost::Heavy)
+        .answers(&[json(200, "One row per name and version.", orchestrations_schema)]),
+        get("stats", "getStats", "Row counts and scheduling lag.", handler!(stats)).answers(&[json(
+            200,
+            "The counts.",
+            stats_schema,
+        )]),
+        get(
+            "stats/history",
+            "getStatsHistory",
+            "How many instances were started, by bucket of time.",
+            handler!(stats_history),
+        )
+        .cost(Cost::Heavy)
+        .takes(&[
+            parameter("from_ms", Kind::Number(0, u64::MAX >> 12), "The begin; an hour ago if not given."),
+            parameter("to_ms", Kind::Number(0, u64::MAX >> 12), "The end; now if not given."),
+            parameter("buckets", Kind::Number(1, 100), "How many buckets; 60 if not given."),
+        ])
+        .answers(&[json(200, "The buckets.", stats_history_schema)]),
+        get(
+            "doctor",
+            "getFindings",
+            "Work that does not go on without help, each with its remedy.",
+            handler!(doctor),
+        )
+        .cost(Cost::Heavy)
+        .answers(&[json(200, "The findings.", doctor_schema)]),
         get("search", "search", "Up to 20 places for an id, a prefix, a key or a name.", handler!(search))
             .takes(&[parameter("q", Kind::Text, "The text.")])
             .answers(&[json(200, "The places.", search_schema)]),
@@ -262,7 +283,11 @@ impl StatsView {
     pub(crate) async fn read(client: &Client) -> Result<StatsView, Problem> {
         let stats = client.stats().await?;
         Ok(StatsView {
-            instances: stats.instances.iter().map(|(status, count)| (status.name(), (*count).into())).collect(),
+            instances: stats
+                .instances
+                .iter()
+                .map(|(status, count)| (status.name(), (*count).into()))
+                .collect(),
             blocked: stats.blocked.into(),
             inbox: stats.inbox.into(),
             tasks_queued: stats.tasks_queued.into(),
@@ -353,7 +378,8 @@ async fn doctor(ask: Ask) -> Answered {
 }
 
 fn search_schema() -> Schema {
-    let place = object(&[("kind", named(&["instance", "orchestration"])), ("name", string()), ("at", string())], &[]);
+    let place =
+        object(&[("kind", named(&["instance", "orchestration"])), ("name", string()), ("at", string())], &[]);
     object(&[("places", array(place))], &[])
 }
 
@@ -384,9 +410,15 @@ async fn search(ask: Ask) -> Answered {
         };
         let begun = client.list(Filter::new().id_prefix(text).newest_first(true), None, PLACES).await?.rows;
         places.extend(client.status(text).await.ok().map(|view| instance(&view.id)));
-        places.extend(begun.iter().chain(&children).filter(|row| row.id != text).map(|row| instance(&row.id)));
-        let names: BTreeSet<String> =
-            client.nodes().await?.into_iter().flat_map(|node| node.orchestrations).map(|(name, _)| name).collect();
+        places
+            .extend(begun.iter().chain(&children).filter(|row| row.id != text).map(|row| instance(&row.id)));
+        let names: BTreeSet<String> = client
+            .nodes()
+            .await?
+            .into_iter()
+            .flat_map(|node| node.orchestrations)
+            .map(|(name, _)| name)
+            .collect();
         places.extend(names.into_iter().filter(|name| name.contains(text)).map(|name| Place {
             at: format!("instances?name={}", segment::encode(&name)),
             kind: "orchestration",

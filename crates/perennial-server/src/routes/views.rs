@@ -32,8 +32,11 @@ const PREFLIGHTS: &str = "preflights";
 pub(crate) fn routes() -> Vec<Route> {
     let nothing = Output { status: 204, about: "It is done.", media: "", schema: None };
     vec![
-        Route::new(Method::GET, "views", "listViews", "The saved views.", handler!(views))
-            .answers(&[json(200, "The views.", || object(&[("views", array(view_schema()))], &[]))]),
+        Route::new(Method::GET, "views", "listViews", "The saved views.", handler!(views)).answers(&[json(
+            200,
+            "The views.",
+            || object(&[("views", array(view_schema()))], &[]),
+        )]),
         Route::new(Method::PUT, "views/{name}", "saveView", "Saves a view under a name.", handler!(save))
             .input(Input::Object(|| object(&[("filter", string())], &[])))
             .idempotent()
@@ -42,14 +45,26 @@ pub(crate) fn routes() -> Vec<Route> {
             .idempotent()
             .answers(&[nothing])
             .fails_with(&[ErrorCode::NoSuchThing]),
-        Route::new(Method::GET, "preflights", "listPreflights", "The last reports of preflights.", handler!(preflights))
-            .answers(&[json(200, "The reports, the newest first.", || {
-                object(&[("preflights", array(preflight_schema()))], &[])
-            })]),
-        Route::new(Method::POST, "preflights", "leavePreflight", "Leaves the report of a preflight.", handler!(leave))
-            .input(Input::Object(|| object(&[("label", string()), ("report", payload())], &[])))
-            .answers(&[json(201, "It is kept.", preflight_schema)])
-            .fails_with(&[ErrorCode::TooLarge]),
+        Route::new(
+            Method::GET,
+            "preflights",
+            "listPreflights",
+            "The last reports of preflights.",
+            handler!(preflights),
+        )
+        .answers(&[json(200, "The reports, the newest first.", || {
+            object(&[("preflights", array(preflight_schema()))], &[])
+        })]),
+        Route::new(
+            Method::POST,
+            "preflights",
+            "leavePreflight",
+            "Leaves the report of a preflight.",
+            handler!(leave),
+        )
+        .input(Input::Object(|| object(&[("label", string()), ("report", payload())], &[])))
+        .answers(&[json(201, "It is kept.", preflight_schema)])
+        .fails_with(&[ErrorCode::TooLarge]),
     ]
 }
 
@@ -109,8 +124,8 @@ async fn save(ask: Ask) -> Answered {
 async fn delete(ask: Ask) -> Answered {
     let name = ask.variable("name");
     let client = ask.client()?;
-    let removed =
-        client.change_document(VIEWS, |views: &mut BTreeMap<String, String>| Ok(views.remove(name).is_some()));
+    let removed = client
+        .change_document(VIEWS, |views: &mut BTreeMap<String, String>| Ok(views.remove(name).is_some()));
     match removed.await? {
         true => Ok(answer::no_content()),
         false => Err(Problem::nothing(format!("there is no view {name:?}"))),

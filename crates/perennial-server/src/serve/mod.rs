@@ -77,7 +77,10 @@ pub async fn serve(
             match acceptor {
                 None => converse(stream, address, server, connection, &stop).await,
                 Some(acceptor) => {
-                    let Ok(Ok(stream)) = tokio::time::timeout(HANDSHAKE, acceptor.accept(stream)).await else { return };
+                    let Ok(Ok(stream)) = tokio::time::timeout(HANDSHAKE, acceptor.accept(stream)).await
+                    else {
+                        return;
+                    };
                     converse(stream, address, server, connection, &stop).await;
                 }
             }

@@ -29,7 +29,11 @@ pub(crate) struct InstanceTopic {
 
 /// Something new about an instance.
 pub(crate) enum News {
-    Turn { key: InstanceKey, execution: u64, turn: Box<Turn> },
+    Turn {
+        key: InstanceKey,
+        execution: u64,
+        turn: Box<Turn>,
+    },
     /// The row has changed.
     Row(Box<InstanceView>),
     /// Another instance has the id now; its history follows.
@@ -37,7 +41,11 @@ pub(crate) enum News {
     /// There is no instance with the id.
     Gone,
     /// Executions were deleted before they were sent.
-    Pruned { key: InstanceKey, from: u64, before: u64 },
+    Pruned {
+        key: InstanceKey,
+        from: u64,
+        before: u64,
+    },
 }
 
 impl InstanceTopic {
@@ -146,7 +154,8 @@ impl News {
             News::Turn { key, execution, turn } => {
                 let name = serde_json::to_string(id).unwrap_or_default();
                 let mut data =
-                    format!(r#"{{"instance":{name},"key":"{key}","execution":{execution},"turn":"#).into_bytes();
+                    format!(r#"{{"instance":{name},"key":"{key}","execution":{execution},"turn":"#)
+                        .into_bytes();
                 let limit = usize::try_from(DEFAULT_PAYLOAD_BYTES).unwrap_or(usize::MAX);
                 write_turn(&mut data, execution, &turn, limit, writer.hides_payloads())?;
                 data.push(b'}');

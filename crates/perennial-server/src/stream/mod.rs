@@ -203,7 +203,12 @@ impl Writer {
     }
 
     /// Sends a value as a message.
-    pub(crate) async fn message(&mut self, kind: &str, cursor: Option<&str>, value: &impl Serialize) -> Result<(), End> {
+    pub(crate) async fn message(
+        &mut self,
+        kind: &str,
+        cursor: Option<&str>,
+        value: &impl Serialize,
+    ) -> Result<(), End> {
         let data = answer::json(value, self.payloads)?;
         self.raw(kind, cursor, &data).await
     }

@@ -49,7 +49,8 @@ impl Places {
     pub(crate) fn encode(ids: &[String], places: impl Iterator<Item = Option<Place>>) -> String {
         let mut bytes = Vec::new();
         for place in places {
-            let place = place.unwrap_or(Place { key: InstanceKey::from_bytes([0; 16]), execution: 0, turn: 0 });
+            let place =
+                place.unwrap_or(Place { key: InstanceKey::from_bytes([0; 16]), execution: 0, turn: 0 });
             bytes.extend_from_slice(place.key.as_bytes());
             bytes.extend_from_slice(&place.execution.to_be_bytes());
             bytes.extend_from_slice(&place.turn.to_be_bytes());

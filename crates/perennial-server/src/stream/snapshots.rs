@@ -110,7 +110,8 @@ impl ListTopic {
         match &self.sent {
             None => writer.message("list", Some(cursor), &Snapshot { list, rows: &page.rows, more }).await?,
             Some(sent) => {
-                let changed: Vec<_> = page.rows.iter().filter(|row| sent.get(&row.key) != Some(row)).collect();
+                let changed: Vec<_> =
+                    page.rows.iter().filter(|row| sent.get(&row.key) != Some(row)).collect();
                 let left = sent.keys().filter(|key| !page.rows.iter().any(|row| row.key == **key));
                 let changes = Changes { list, changed, left: left.copied().collect(), more };
                 if !changes.changed.is_empty() || !changes.left.is_empty() {

@@ -121,7 +121,12 @@ async fn h6_an_application_decides_with_its_own_login() {
     start().header("x-user", "root").expect(201).await;
     world.end().await;
     let world = World::with(Setup::MemoryMounted, Options::default().access(access).read_only(true)).await;
-    world.place.post("instances", json!({"name": "approval"})).header("x-user", "root").refused(403, "PER-0802").await;
+    world
+        .place
+        .post("instances", json!({"name": "approval"}))
+        .header("x-user", "root")
+        .refused(403, "PER-0802")
+        .await;
     world.end().await;
     let world = World::with(Setup::MemoryMounted, Options::default()).await;
     world.place.get("instances").refused(401, "PER-0801").await;
@@ -134,10 +139,13 @@ async fn h9_only_known_hosts_are_served() {
     let options = Options::default().access(Access::everybody(Role::Operator)).allow_host("ops.example");
     for setup in [Setup::MemoryMounted, Setup::SqliteServed] {
         let world = World::with(setup, options.clone()).await;
-        for host in ["localhost", "LocalHost:1", "127.0.0.1:9", "[::1]:80", "ops.example", "ops.example:443"] {
+        for host in ["localhost", "LocalHost:1", "127.0.0.1:9", "[::1]:80", "ops.example", "ops.example:443"]
+        {
             world.place.get("instances").header("host", host).expect(200).await;
         }
-        for host in ["evil.example", "localhost.evil.example", "127.0.0.1.evil.example", "", "0.0.0.0", "evil:80:80"] {
+        for host in
+            ["evil.example", "localhost.evil.example", "127.0.0.1.evil.example", "", "0.0.0.0", "evil:80:80"]
+        {
             for path in ["instances", "nothing", "/livez", "openapi.json", "session"] {
                 world.place.get(path).header("host", host).refused(421, "PER-0803").await;
             }
@@ -150,7 +158,9 @@ async fn h9_only_known_hosts_are_served() {
 async fn h10_a_change_has_to_be_declared_as_json() {
     let world = World::new(Setup::MemoryMounted).await;
     let start = || world.place.post("instances", json!({"name": "approval"}));
-    for media in ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data", "application/jsonx", ""] {
+    for media in
+        ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data", "application/jsonx", ""]
+    {
         start().header("content-type", media).refused(415, "PER-0806").await;
     }
     start().without("content-type").refused(415, "PER-0806").await;
@@ -166,7 +176,8 @@ async fn h10_a_change_has_to_be_declared_as_json() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn h11_no_cors_header_leaves_unless_the_origin_is_listed() {
-    let options = Options::default().access(Access::everybody(Role::Operator)).allow_origin("https://ops.example");
+    let options =
+        Options::default().access(Access::everybody(Role::Operator)).allow_origin("https://ops.example");
     let world = World::with(Setup::MemoryMounted, options).await;
     let cors = |answer: &crate::wire::Answer| {
         answer.headers.iter().filter(|(name, _)| name.starts_with("access-control")).count()
@@ -181,7 +192,10 @@ async fn h11_no_cors_header_leaves_unless_the_origin_is_listed() {
     start.header("origin", "https://ops.example").header("sec-fetch-site", "cross-site").expect(201).await;
     let preflight = world.place.ask("OPTIONS", "instances").header("origin", "https://ops.example");
     let preflight = preflight.send().await;
-    assert_eq!((preflight.status, preflight.header("access-control-allow-methods")), (204, Some("GET, POST")));
+    assert_eq!(
+        (preflight.status, preflight.header("access-control-allow-methods")),
+        (204, Some("GET, POST"))
+    );
     let refused = world.place.ask("OPTIONS", "instances").header("origin", "https://evil.example");
     assert_eq!(cors(&refused.refused(405, "PER-0808").await), 0);
     world.end().await;

@@ -11,7 +11,11 @@ async fn h21_events_and_updates_with_a_key_are_taken_once() {
         world.start("dial", "d", Value::Null).await;
         let set = |to: u8| world.place.post("instances/d/updates/set", json!(to));
         assert_eq!(set(3).header("idempotency-key", "one").expect(200).await.json(), 0);
-        assert_eq!(set(4).header("idempotency-key", "one").expect(200).await.json(), 0, "the result of the first");
+        assert_eq!(
+            set(4).header("idempotency-key", "one").expect(200).await.json(),
+            0,
+            "the result of the first"
+        );
         let asked = world.place.ask("POST", "instances/d/queries/position");
         assert_eq!(asked.clone().expect(200).await.json(), 3, "{setup:?}");
         let loud = set(21).refused(422, "PER-0621").await.json();
@@ -74,7 +78,11 @@ async fn h22_a_request_with_a_key_reaches_the_instance_that_was_seen_or_none() {
             world.place.ask(method, &format!("{path}?key={old}")).refused(412, "PER-0812").await;
         }
         let after = world.place.get("instances/a").expect(200).await.json();
-        assert_eq!((before["turns"].clone(), &after["status"]), (after["turns"].clone(), &json!("running")), "{setup:?}");
+        assert_eq!(
+            (before["turns"].clone(), &after["status"]),
+            (after["turns"].clone(), &json!("running")),
+            "{setup:?}"
+        );
         let asked = world.place.post(&format!("instances/a/updates/set?key={new}"), json!(10));
         asked.expect(200).await;
         world.place.get("instances/a?key=nonsense").refused(400, "PER-0805").await;
@@ -92,7 +100,11 @@ async fn h14_cancel_and_terminate_record_the_reason() {
             let path = format!("instances/{verb}/{verb}");
             world.place.post(&path, json!({"reason": "out of stock"})).expect(202).await;
             let ended = world.ended(verb).await;
-            assert_eq!((&ended["status"], &ended["reason"]), (&json!(status), &json!("out of stock")), "{setup:?}");
+            assert_eq!(
+                (&ended["status"], &ended["reason"]),
+                (&json!(status), &json!("out of stock")),
+                "{setup:?}"
+            );
             world.place.post(&path, json!({})).refused(409, "PER-0607").await;
             world.place.post(&path, json!({"raeson": "x"})).refused(400, "PER-0805").await;
         }
@@ -123,7 +135,10 @@ async fn h19_deleting_retrying_and_pausing_say_why_they_do_nothing() {
         world.place.post("instances/p/skip", json!({})).refused(400, "PER-0805").await;
         world.blocked("p").await;
         let causes = world.place.get("blocked").expect(200).await.json();
-        assert_eq!((&causes["causes"][0]["code"], &causes["causes"][0]["samples"]), (&json!("PER-0201"), &json!(["p"])));
+        assert_eq!(
+            (&causes["causes"][0]["code"], &causes["causes"][0]["samples"]),
+            (&json!("PER-0201"), &json!(["p"]))
+        );
         world.place.post("instances/p/events/x", json!(1)).expect(202).await;
         world.place.post("instances/p/updates/x", json!(1)).refused(409, "PER-0623").await;
         world.end().await;
@@ -142,12 +157,16 @@ async fn g42_an_activity_is_completed_by_its_token_over_http() {
         let token = std::fs::read_to_string(&mailbox).unwrap();
         let report = |path: &str, body: Value| world.place.post(path, body);
         report("activities/heartbeat", json!({"token": token, "details": {"read": 3}})).expect(202).await;
-        report("activities/complete", json!({"token": "nonsense", "result": true})).refused(400, "PER-0635").await;
+        report("activities/complete", json!({"token": "nonsense", "result": true}))
+            .refused(400, "PER-0635")
+            .await;
         report("activities/complete", json!({"result": true})).refused(400, "PER-0805").await;
         report("activities/complete", json!({"token": token, "result": true})).expect(202).await;
         assert_eq!(world.ended("s").await["output"], true, "{setup:?}");
         report("activities/complete", json!({"token": token, "result": true})).expect(202).await;
-        report("activities/complete", json!({"token": token, "result": false})).refused(409, "PER-0637").await;
+        report("activities/complete", json!({"token": token, "result": false}))
+            .refused(409, "PER-0637")
+            .await;
         report("activities/fail", json!({"token": token, "error": "no"})).refused(409, "PER-0637").await;
         world.end().await;
     }
@@ -168,17 +187,30 @@ async fn h22_an_operation_acts_on_what_it_listed_and_can_be_watched() {
     assert_eq!((&ended["state"], &ended["done"]), (&json!("stopped"), &json!(5)), "{ended}");
     let body = json!({"action": "terminate", "filter": "id_prefix=a-", "reason": "cleanup"});
     let ended = operation(&world, body).await;
-    assert_eq!((&ended["state"], &ended["done"], &ended["skipped"]), (&json!("done"), &json!(20), &json!(5)), "{ended}");
+    assert_eq!(
+        (&ended["state"], &ended["done"], &ended["skipped"]),
+        (&json!("done"), &json!(20), &json!(5)),
+        "{ended}"
+    );
     let pruned = operation(&world, json!({"action": "prune", "filter": ""})).await;
     assert_eq!((&pruned["done"], &pruned["skipped"]), (&json!(25), &json!(1)), "{pruned}");
     world.place.get("instances/other").expect(200).await;
-    let begin = || world.place.post("operations", json!({"action": "retry", "filter": ""})).header("idempotency-key", "k");
+    let begin = || {
+        world
+            .place
+            .post("operations", json!({"action": "retry", "filter": ""}))
+            .header("idempotency-key", "k")
+    };
     assert_eq!(begin().expect(202).await.json()["id"], begin().expect(202).await.json()["id"]);
     let all = world.place.get("operations").expect(200).await.json();
     assert_eq!(all["operations"].as_array().unwrap().len(), 4);
     world.place.get("operations/nothing").refused(404, "PER-0814").await;
     world.place.post("operations", json!({"action": "raise", "filter": ""})).refused(400, "PER-0805").await;
-    world.place.post("operations", json!({"action": "retry", "filter": "statsu=x"})).refused(400, "PER-0805").await;
+    world
+        .place
+        .post("operations", json!({"action": "retry", "filter": "statsu=x"}))
+        .refused(400, "PER-0805")
+        .await;
     world.end().await;
 }
 

@@ -11,7 +11,11 @@ pub(crate) static DOCUMENT: LazyLock<Value> =
 
 /// Checks an answer: its status, its media type, its members, and the code of an error stand at its route.
 pub(crate) fn check(prefix: &str, method: &str, path: &str, answer: &Answer) {
-    let shown = format!("{method} {path} {}: {}", answer.status, answer.text().chars().take(2_000).collect::<String>());
+    let shown = format!(
+        "{method} {path} {}: {}",
+        answer.status,
+        answer.text().chars().take(2_000).collect::<String>()
+    );
     let media = answer.header("content-type").unwrap_or_default();
     if answer.status >= 400 {
         assert_eq!(media, "application/problem+json", "{shown}");
@@ -34,7 +38,11 @@ pub(crate) fn check(prefix: &str, method: &str, path: &str, answer: &Answer) {
         let codes = operation["x-perennial-codes"].as_array().unwrap();
         assert!(codes.contains(&problem["code"]), "the code is not in the document: {shown}");
         assert_eq!(problem["status"], answer.status, "{shown}");
-        assert_eq!(problem["type"], format!("urn:perennial:{}", problem["code"].as_str().unwrap()), "{shown}");
+        assert_eq!(
+            problem["type"],
+            format!("urn:perennial:{}", problem["code"].as_str().unwrap()),
+            "{shown}"
+        );
         validate(&DOCUMENT["components"]["schemas"]["Problem"], &problem, &shown);
         return;
     }
@@ -83,7 +91,11 @@ fn try_validate(schema: &Value, value: &Value, at: &str) -> Result<(), String> {
         };
     }
     if let Some(names) = schema["enum"].as_array() {
-        return if names.contains(value) { Ok(()) } else { Err(format!("{at}: {value} is not one of {names:?}")) };
+        return if names.contains(value) {
+            Ok(())
+        } else {
+            Err(format!("{at}: {value} is not one of {names:?}"))
+        };
     }
     match schema["type"].as_str() {
         None => Ok(()),
@@ -96,7 +108,9 @@ fn try_validate(schema: &Value, value: &Value, at: &str) -> Result<(), String> {
         },
         Some("array") if value.is_array() => {
             let items = value.as_array().unwrap().iter().enumerate();
-            items.map(|(place, item)| try_validate(&schema["items"], item, &format!("{at}/{place}"))).collect()
+            items
+                .map(|(place, item)| try_validate(&schema["items"], item, &format!("{at}/{place}")))
+                .collect()
         }
         Some("object") if value.is_object() => members(schema, value.as_object().unwrap(), at),
         Some(kind) => Err(format!("{at}: {value} is not a {kind}")),
@@ -150,7 +164,10 @@ fn h38_the_document_equals_the_committed_copy() {
         std::fs::write(path, &document).unwrap();
     }
     let committed = std::fs::read_to_string(path).unwrap();
-    assert!(committed == document, "the contract has changed; run the test with PERENNIAL_UPDATE=1 and review the diff");
+    assert!(
+        committed == document,
+        "the contract has changed; run the test with PERENNIAL_UPDATE=1 and review the diff"
+    );
 }
 
 #[test]
@@ -171,7 +188,8 @@ fn h38_every_reference_of_the_document_leads_somewhere() {
     visit(&DOCUMENT);
     let names = DOCUMENT["paths"].as_object().unwrap().values();
     let operations = names.flat_map(|methods| methods.as_object().unwrap().values());
-    let mut names: Vec<&str> = operations.map(|operation| operation["operationId"].as_str().unwrap()).collect();
+    let mut names: Vec<&str> =
+        operations.map(|operation| operation["operationId"].as_str().unwrap()).collect();
     let count = names.len();
     names.sort_unstable();
     names.dedup();

@@ -12,7 +12,11 @@ async fn h1_an_instance_is_started_awaited_and_read_on_every_store() {
         let answer = world.place.post("instances?wait_ms=30000", body.clone()).expect(201).await;
         let started = answer.json();
         assert_eq!(answer.header("location"), Some("instances/hello-1"));
-        assert_eq!((&started["status"], &started["output"]), (&json!("completed"), &json!("Hello, Ada!")), "{setup:?}");
+        assert_eq!(
+            (&started["status"], &started["output"]),
+            (&json!("completed"), &json!("Hello, Ada!")),
+            "{setup:?}"
+        );
         assert_eq!(started["is_new"], true);
         let refused = world.place.post("instances", body).refused(409, "PER-0606").await.json();
         assert_eq!((&refused["id"], &refused["existing"]), (&json!("hello-1"), &json!("completed")));
@@ -20,7 +24,11 @@ async fn h1_an_instance_is_started_awaited_and_read_on_every_store() {
         let result = world.place.get("instances/hello-1/result").expect(200).await.json();
         assert_eq!(result["output"], "Hello, Ada!");
         let shown = world.place.get("instances/hello-1").expect(200).await.json();
-        assert_eq!((&shown["turns"], &shown["events"], &shown["input"]), (&json!(2), &json!(4), &json!("Ada")), "{shown}");
+        assert_eq!(
+            (&shown["turns"], &shown["events"], &shown["input"]),
+            (&json!(2), &json!(4), &json!("Ada")),
+            "{shown}"
+        );
         assert_eq!(shown["key"], started["key"]);
         world.place.get("instances/nobody").refused(404, "PER-0605").await;
 
@@ -38,9 +46,13 @@ async fn h23_a_wait_ends_when_there_is_something_to_say() {
         world.start("approval", "a", Value::Null).await;
         world.running("a").await;
         let waiting = world.place.get("instances/a/result?wait_ms=1").expect(202).await;
-        assert_eq!((waiting.json()["status"].clone(), waiting.header("retry-after")), (json!("running"), Some("1")));
+        assert_eq!(
+            (waiting.json()["status"].clone(), waiting.header("retry-after")),
+            (json!("running"), Some("1"))
+        );
         let place = world.place.clone();
-        let waiter = tokio::spawn(async move { place.get("instances/a/result?wait_ms=60000").expect(200).await });
+        let waiter =
+            tokio::spawn(async move { place.get("instances/a/result?wait_ms=60000").expect(200).await });
         world.place.post("instances/a/events/approved", json!({"by": "Ada"})).expect(202).await;
         assert_eq!(waiter.await.unwrap().json()["output"], json!({"by": "Ada"}));
         world.place.get("instances/a/result?wait_ms=60001").refused(400, "PER-0805").await;
@@ -52,7 +64,9 @@ async fn h23_a_wait_ends_when_there_is_something_to_say() {
 async fn h21_a_repeated_start_with_a_key_gets_what_the_first_one_got() {
     let world = World::new(Setup::SqliteServed).await;
     let start = |place: &crate::wire::Place| {
-        place.post("instances?wait_ms=30000", json!({"name": "hello", "input": "Ada"})).header("idempotency-key", "k 1")
+        place
+            .post("instances?wait_ms=30000", json!({"name": "hello", "input": "Ada"}))
+            .header("idempotency-key", "k 1")
     };
     let first = start(&world.place).expect(201).await.json();
     let second = start(&world.place).expect(201).await.json();
@@ -78,7 +92,8 @@ async fn h15_unknown_and_repeated_names_are_refused_by_name() {
     assert!(detail(typo).contains("statsu"));
     let twice = world.place.get("instances?status=running&status=failed").refused(400, "PER-0805").await;
     assert!(detail(twice).contains("twice"));
-    let member = world.place.post("instances", json!({"name": "hello", "inptu": 1})).refused(400, "PER-0805").await;
+    let member =
+        world.place.post("instances", json!({"name": "hello", "inptu": 1})).refused(400, "PER-0805").await;
     assert!(detail(member).contains("inptu"));
     let doubled = world.place.ask("POST", "instances").body(r#"{"name":"a","name":"b"}"#);
     assert!(detail(doubled.refused(400, "PER-0805").await).contains("duplicate"));
@@ -86,7 +101,11 @@ async fn h15_unknown_and_repeated_names_are_refused_by_name() {
         world.place.ask("POST", "instances").body(wrong).refused(400, "PER-0805").await;
     }
     world.place.post("instances", json!({"name": "nobody", "id": "x"})).refused(422, "PER-0608").await;
-    world.place.post("instances", json!({"name": "hello", "id": "x", "input": 7})).refused(422, "PER-0630").await;
+    world
+        .place
+        .post("instances", json!({"name": "hello", "id": "x", "input": 7}))
+        .refused(422, "PER-0630")
+        .await;
     world.place.post("instances", json!({"name": "hello", "id": "a::b"})).refused(400, "PER-0601").await;
     let version = json!({"name": "hello", "id": "x", "input": "a", "version": "one"});
     world.place.post("instances", version).refused(400, "PER-0619").await;
@@ -162,7 +181,9 @@ async fn ids(world: &World, query: &str) -> Vec<String> {
 async fn h26_filters_narrow_a_list_and_all_of_them_must_hold() {
     for setup in [Setup::MemoryMounted, Setup::SqliteServed, Setup::PostgresMounted] {
         let world = World::new(setup).await;
-        for (name, id, city) in [("hello", "a-1", "Oslo"), ("hello", "a-2", "Rome"), ("approval", "b-1", "Oslo")] {
+        for (name, id, city) in
+            [("hello", "a-1", "Oslo"), ("hello", "a-2", "Rome"), ("approval", "b-1", "Oslo")]
+        {
             let body = json!({"name": name, "id": id, "input": "x", "attributes": {"city": city, "n": 7}});
             world.place.post("instances", body).expect(201).await;
         }
@@ -206,7 +227,9 @@ async fn h26_filters_narrow_a_list_and_all_of_them_must_hold() {
         assert_eq!(groups["groups"][0], json!({"value": "hello", "count": 2}));
         let groups = world.place.get("groups?by=attr.city").expect(200).await.json();
         assert_eq!(groups["groups"].as_array().unwrap().len(), 3, "Oslo, Rome and none: {groups}");
-        for wrong in ["status=up", "attr.city=Oslo", "parent=x", "waits_for=cake", "order=sideways", "limit=0"] {
+        for wrong in
+            ["status=up", "attr.city=Oslo", "parent=x", "waits_for=cake", "order=sideways", "limit=0"]
+        {
             world.place.get(&format!("instances?{wrong}")).refused(400, "PER-0805").await;
         }
         world.place.get("groups?by=cake").refused(400, "PER-0805").await;
@@ -226,8 +249,10 @@ async fn h25_pages_miss_and_repeat_no_row_while_others_come_and_go() {
         for query in ["order=oldest", "order=newest", "id_contains=kept&order=oldest"] {
             let (mut seen, mut cursor, mut round) = (Vec::new(), String::new(), 0);
             loop {
-                let page = world.place.get(&format!("instances?{query}&limit=7{cursor}")).expect(200).await.json();
-                let rows = page["rows"].as_array().unwrap().iter().map(|row| row["id"].as_str().unwrap().to_owned());
+                let page =
+                    world.place.get(&format!("instances?{query}&limit=7{cursor}")).expect(200).await.json();
+                let rows =
+                    page["rows"].as_array().unwrap().iter().map(|row| row["id"].as_str().unwrap().to_owned());
                 seen.extend(rows.filter(|id| id.starts_with("kept-")));
                 let Some(next) = page["next"].as_str() else { break };
                 cursor = format!("&cursor={next}");
@@ -244,7 +269,11 @@ async fn h25_pages_miss_and_repeat_no_row_while_others_come_and_go() {
         }
         let page = world.place.get("instances?limit=7").expect(200).await.json();
         let cursor = page["next"].as_str().unwrap();
-        world.place.get(&format!("instances?limit=7&status=running&cursor={cursor}")).refused(400, "PER-0809").await;
+        world
+            .place
+            .get(&format!("instances?limit=7&status=running&cursor={cursor}"))
+            .refused(400, "PER-0809")
+            .await;
         world.place.get("instances?cursor=abc").refused(400, "PER-0809").await;
         world.end().await;
     }

@@ -9,7 +9,12 @@ use crate::world::{Setup, World};
 
 /// A path for a template of the document.
 fn path(template: &str) -> String {
-    template.replace("{id}", "a").replace("{name}", "x").replace("{n}", "1").replace("{e}", "1").replace("{o}", "o")
+    template
+        .replace("{id}", "a")
+        .replace("{name}", "x")
+        .replace("{n}", "1")
+        .replace("{e}", "1")
+        .replace("{o}", "o")
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -19,7 +24,8 @@ async fn h5_every_route_is_guarded_for_every_caller_host_and_origin() {
     let reader = add_token(&tokens, "bob", Role::Reader);
     let operator = add_token(&tokens, "ada", Role::Operator);
     for setup in [Setup::MemoryMounted, Setup::SqliteServed] {
-        let options = Options::default().access(Access::tokens(TokenFile::open(&tokens).unwrap())).check_host(true);
+        let options =
+            Options::default().access(Access::tokens(TokenFile::open(&tokens).unwrap())).check_host(true);
         let world = World::with(setup, options).await;
         let own = format!("http://{}", world.place.address);
         let mut tried = 0;
@@ -46,13 +52,27 @@ async fn h5_every_route_is_guarded_for_every_caller_host_and_origin() {
                                 400.. => answer.json()["code"].as_str().unwrap().to_owned(),
                                 _ => String::new(),
                             };
-                            let expected = expected(operation, method, caller.map(|token| *token == operator), host, origin, &own);
-                            let shown = format!("{method} {template} {caller:?} {host:?} {origin:?}: {}", answer.text());
+                            let expected = expected(
+                                operation,
+                                method,
+                                caller.map(|token| *token == operator),
+                                host,
+                                origin,
+                                &own,
+                            );
+                            let shown = format!(
+                                "{method} {template} {caller:?} {host:?} {origin:?}: {}",
+                                answer.text()
+                            );
                             match expected {
                                 Some(expected) => assert_eq!(code, expected, "{shown}"),
                                 None => {
                                     let guards = ["PER-0801", "PER-0802", "PER-0803", "PER-0804"];
-                                    assert!(!guards.contains(&code.as_str()) || method == "post" && template.ends_with("session"), "{shown}");
+                                    assert!(
+                                        !guards.contains(&code.as_str())
+                                            || method == "post" && template.ends_with("session"),
+                                        "{shown}"
+                                    );
                                 }
                             }
                             tried += 1;
@@ -82,7 +102,9 @@ fn expected(
         () if caller.is_none() && !is_open => Some("PER-0801"),
         () if needs.starts_with("Operators") && caller == Some(false) => Some("PER-0802"),
         // A token proves who asks, so that the origin need not.
-        () if method != "get" && caller.is_none() && origin.is_some_and(|origin| origin != own) => Some("PER-0804"),
+        () if method != "get" && caller.is_none() && origin.is_some_and(|origin| origin != own) => {
+            Some("PER-0804")
+        }
         () => None,
     }
 }

@@ -34,25 +34,87 @@ impl Rng {
 
 /// Texts that are unusual where they are put.
 const ODD: &[&str] = &[
-    "", "a", ".", "..", "~", "~Li4", "%", "%00", "%FF", "%2F", "a%20b", "🦀", "-1", "0", "18446744073709551616", "1e9",
-    "true", "null", "[]", "{}", "\"", "'", "<script>", "a::b", "x=y", "&&", "=", "status=running", "../../etc/passwd",
+    "",
+    "a",
+    ".",
+    "..",
+    "~",
+    "~Li4",
+    "%",
+    "%00",
+    "%FF",
+    "%2F",
+    "a%20b",
+    "🦀",
+    "-1",
+    "0",
+    "18446744073709551616",
+    "1e9",
+    "true",
+    "null",
+    "[]",
+    "{}",
+    "\"",
+    "'",
+    "<script>",
+    "a::b",
+    "x=y",
+    "&&",
+    "=",
+    "status=running",
+    "../../etc/passwd",
 ];
 const BODIES: &[&str] = &[
-    "", "null", "1", "\"x\"", "[]", "{}", "{", "{\"name\":\"hello\"}", "{\"name\":\"hello\",\"id\":\"m\"}",
-    "{\"token\":\"x\"}", "{\"filter\":\"\"}", "{\"action\":\"retry\",\"filter\":\"\",\"dry_run\":true}",
-    "{\"reason\":\"x\"}", "{\"reason\":1}", "{\"event\":1}", "{\"label\":\"x\",\"report\":1}", "\u{0}", "[[[[[[[[",
+    "",
+    "null",
+    "1",
+    "\"x\"",
+    "[]",
+    "{}",
+    "{",
+    "{\"name\":\"hello\"}",
+    "{\"name\":\"hello\",\"id\":\"m\"}",
+    "{\"token\":\"x\"}",
+    "{\"filter\":\"\"}",
+    "{\"action\":\"retry\",\"filter\":\"\",\"dry_run\":true}",
+    "{\"reason\":\"x\"}",
+    "{\"reason\":1}",
+    "{\"event\":1}",
+    "{\"label\":\"x\",\"report\":1}",
+    "\u{0}",
+    "[[[[[[[[",
     "{\"name\":\"hello\",\"input\":\"x\",\"delay_ms\":18446744073709551615,\"timeout_ms\":18446744073709551615}",
 ];
 const METHODS: &[&str] = &["GET", "POST", "PUT", "DELETE", "PATCH", "OPTIONS", "HEAD", "get", "BREW"];
 const HEADERS: &[&str] = &[
-    "content-type: text/plain", "content-type: application/json", "authorization: Bearer x", "authorization: x",
-    "cookie: perennial_session=x", "origin: null", "if-none-match: *", "idempotency-key: k", "idempotency-key: ",
-    "traceparent: 00-x", "last-event-id: x", "sec-fetch-site: cross-site", "accept: text/html", "expect: 100-continue",
+    "content-type: text/plain",
+    "content-type: application/json",
+    "authorization: Bearer x",
+    "authorization: x",
+    "cookie: perennial_session=x",
+    "origin: null",
+    "if-none-match: *",
+    "idempotency-key: k",
+    "idempotency-key: ",
+    "traceparent: 00-x",
+    "last-event-id: x",
+    "sec-fetch-site: cross-site",
+    "accept: text/html",
+    "expect: 100-continue",
 ];
 
-fn request(rng: &mut Rng, templates: &[(String, Vec<String>, Vec<String>)], prefix: &str, host: &str) -> Vec<u8> {
+fn request(
+    rng: &mut Rng,
+    templates: &[(String, Vec<String>, Vec<String>)],
+    prefix: &str,
+    host: &str,
+) -> Vec<u8> {
     let (template, methods, parameters) = &templates[rng.below(templates.len())];
-    let method = if rng.below(4) > 0 { methods[rng.below(methods.len())].clone() } else { rng.pick(METHODS).to_owned() };
+    let method = if rng.below(4) > 0 {
+        methods[rng.below(methods.len())].clone()
+    } else {
+        rng.pick(METHODS).to_owned()
+    };
     let fill = |segment: &str, rng: &mut Rng| match segment.starts_with('{') {
         true => {
             let odd = rng.pick(ODD);
@@ -76,7 +138,10 @@ fn request(rng: &mut Rng, templates: &[(String, Vec<String>, Vec<String>)], pref
         path.push_str(&format!("{}{name}={value}", if place == 0 { '?' } else { '&' }));
     }
     let body = rng.pick(BODIES);
-    let mut head = format!("{method} {path} HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\ncontent-length: {}\r\n", body.len());
+    let mut head = format!(
+        "{method} {path} HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\ncontent-length: {}\r\n",
+        body.len()
+    );
     if rng.below(4) > 0 {
         head.push_str("content-type: application/json\r\n");
     }
@@ -99,26 +164,42 @@ async fn h18_mutated_requests_get_answers_that_are_problems_and_never_a_500() {
     for setup in [Setup::MemoryMounted, Setup::SqliteServed] {
         let world = World::with(setup, Options::default().access(Access::everybody(Role::Operator))).await;
         world.start("approval", "kept", json!(null)).await;
-        let templates: Vec<(String, Vec<String>, Vec<String>)> = DOCUMENT["paths"].as_object().unwrap().iter().map(|(template, methods)| {
-            let methods = methods.as_object().unwrap();
-            let names = methods.values().flat_map(|operation| operation["parameters"].as_array().unwrap());
-            let names = names.filter(|parameter| parameter["in"] == "query");
-            // Waits and streams would only take time.
-            let names = names.map(|parameter| parameter["name"].as_str().unwrap().to_owned()).filter(|name| name != "wait_ms");
-            (template.clone(), methods.keys().map(|method| method.to_ascii_uppercase()).collect(), names.collect())
-        }).filter(|(template, ..)| template != "/api/v1/stream").collect();
+        let templates: Vec<(String, Vec<String>, Vec<String>)> = DOCUMENT["paths"]
+            .as_object()
+            .unwrap()
+            .iter()
+            .map(|(template, methods)| {
+                let methods = methods.as_object().unwrap();
+                let names =
+                    methods.values().flat_map(|operation| operation["parameters"].as_array().unwrap());
+                let names = names.filter(|parameter| parameter["in"] == "query");
+                // Waits and streams would only take time.
+                let names = names
+                    .map(|parameter| parameter["name"].as_str().unwrap().to_owned())
+                    .filter(|name| name != "wait_ms");
+                (
+                    template.clone(),
+                    methods.keys().map(|method| method.to_ascii_uppercase()).collect(),
+                    names.collect(),
+                )
+            })
+            .filter(|(template, ..)| template != "/api/v1/stream")
+            .collect();
         let mut rng = Rng(2_026);
         let host = world.place.address.to_string();
         let (mut answered, mut refused) = (0, 0);
         for _ in 0..REQUESTS / 2 / TOGETHER {
-            let batch: Vec<Vec<u8>> = (0..TOGETHER).map(|_| request(&mut rng, &templates, world.place.prefix, &host)).collect();
+            let batch: Vec<Vec<u8>> =
+                (0..TOGETHER).map(|_| request(&mut rng, &templates, world.place.prefix, &host)).collect();
             let sent = batch.into_iter().map(|bytes| {
                 let address = world.place.address;
                 tokio::spawn(async move { (exchange_with_end(address, &bytes).await, bytes) })
             });
             for sent in sent.collect::<Vec<_>>() {
                 let (received, bytes) = sent.await.unwrap();
-                let shown = || format!("{}\n→ {}", String::from_utf8_lossy(&bytes), String::from_utf8_lossy(&received));
+                let shown = || {
+                    format!("{}\n→ {}", String::from_utf8_lossy(&bytes), String::from_utf8_lossy(&received))
+                };
                 // A head that is not HTTP is refused by the listener, without a body.
                 if received.is_empty() {
                     continue;
@@ -127,13 +208,21 @@ async fn h18_mutated_requests_get_answers_that_are_problems_and_never_a_500() {
                 assert_ne!(answer.status, 500, "{}", shown());
                 answered += 1;
                 if answer.status >= 400 && !answer.body.is_empty() {
-                    assert_eq!(answer.header("content-type"), Some("application/problem+json"), "{}", shown());
+                    assert_eq!(
+                        answer.header("content-type"),
+                        Some("application/problem+json"),
+                        "{}",
+                        shown()
+                    );
                     assert!(answer.json()["code"].as_str().unwrap().starts_with("PER-"), "{}", shown());
                     refused += 1;
                 }
             }
         }
-        assert!(answered > REQUESTS / 2 * 9 / 10 && refused > REQUESTS / 10, "{answered} answered, {refused} refused");
+        assert!(
+            answered > REQUESTS / 2 * 9 / 10 && refused > REQUESTS / 10,
+            "{answered} answered, {refused} refused"
+        );
         world.place.get("/livez").expect(200).await;
         world.end().await;
     }

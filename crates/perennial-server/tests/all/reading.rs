@@ -14,20 +14,29 @@ async fn h24_a_history_is_read_in_pages_from_both_ends_and_around_an_event() {
         let world = World::new(setup).await;
         world.start("sequence", "s", json!(20)).await;
         world.ended("s").await;
-        let page = async |query: &str| world.place.get(&format!("instances/s/history?{query}")).expect(200).await.json();
+        let page = async |query: &str| {
+            world.place.get(&format!("instances/s/history?{query}")).expect(200).await.json()
+        };
         let whole = page("limit=500").await;
         let all = numbers(&whole);
-        assert_eq!((all.clone(), &whole["before"], &whole["after"]), ((1..=21).collect(), &Value::Null, &Value::Null));
+        assert_eq!(
+            (all.clone(), &whole["before"], &whole["after"]),
+            ((1..=21).collect(), &Value::Null, &Value::Null)
+        );
         let first = page("limit=5").await;
         assert_eq!((numbers(&first), &first["after"]), (vec![1, 2, 3, 4, 5], &json!(5)), "{setup:?}");
         let second = page("limit=5&after_turn=5").await;
         assert_eq!((numbers(&second), &second["before"]), (vec![6, 7, 8, 9, 10], &json!(6)));
         let last = page("limit=3&order=newest").await;
-        assert_eq!((numbers(&last), &last["before"], &last["after"]), (vec![21, 20, 19], &json!(19), &Value::Null));
+        assert_eq!(
+            (numbers(&last), &last["before"], &last["after"]),
+            (vec![21, 20, 19], &json!(19), &Value::Null)
+        );
         assert_eq!(numbers(&page("limit=3&before_turn=19").await), [16, 17, 18]);
         assert_eq!(numbers(&page("limit=3&after_turn=21").await), [0; 0]);
         let around = page("limit=4&event=20").await;
-        let events = around["turns"].as_array().unwrap().iter().flat_map(|turn| turn["events"].as_array().unwrap());
+        let events =
+            around["turns"].as_array().unwrap().iter().flat_map(|turn| turn["events"].as_array().unwrap());
         assert!(events.map(|event| &event["id"]).any(|id| *id == 20), "{around}");
         let completed = page("kinds=ActivityCompleted&limit=500").await;
         assert_eq!(completed["turns"].as_array().unwrap().len(), 20);
@@ -68,12 +77,25 @@ async fn executions_are_listed_newest_first_in_pages() {
         world.ended("r").await;
         let page = world.place.get("instances/r/executions?limit=3").expect(200).await.json();
         let executions = |page: &Value| {
-            page["rows"].as_array().unwrap().iter().map(|row| row["execution"].as_u64().unwrap()).collect::<Vec<_>>()
+            page["rows"]
+                .as_array()
+                .unwrap()
+                .iter()
+                .map(|row| row["execution"].as_u64().unwrap())
+                .collect::<Vec<_>>()
         };
         assert_eq!(executions(&page), [7, 6, 5], "{setup:?}");
-        assert_eq!((&page["rows"][0]["is_current"], &page["rows"][1]["ending"]), (&json!(true), &json!("OrchestrationContinuedAsNew")));
+        assert_eq!(
+            (&page["rows"][0]["is_current"], &page["rows"][1]["ending"]),
+            (&json!(true), &json!("OrchestrationContinuedAsNew"))
+        );
         let next = page["next"].as_str().unwrap();
-        let page = world.place.get(&format!("instances/r/executions?limit=500&cursor={next}")).expect(200).await.json();
+        let page = world
+            .place
+            .get(&format!("instances/r/executions?limit=500&cursor={next}"))
+            .expect(200)
+            .await
+            .json();
         assert_eq!((executions(&page), &page["next"]), (vec![4, 3, 2, 1], &Value::Null));
         let old = world.place.get("instances/r/history?execution=2").expect(200).await.json();
         assert_eq!((&old["execution"], &old["current"]), (&json!(2), &json!(7)));
@@ -93,7 +115,8 @@ async fn waits_tree_and_children_show_the_family() {
         world.client.changed(std::time::Duration::from_millis(50)).await;
     };
     let child = tree["children"][0]["id"].as_str().unwrap().to_owned();
-    let from_root = world.place.get(&format!("instances/{child}/tree?root=true&depth=0")).expect(200).await.json();
+    let from_root =
+        world.place.get(&format!("instances/{child}/tree?root=true&depth=0")).expect(200).await.json();
     assert_eq!((&from_root["id"], &from_root["more_children"]), (&json!("family"), &json!(true)));
     let page = world.place.get("instances/family/children?limit=2").expect(200).await.json();
     assert_eq!(page["rows"].as_array().unwrap().len(), 2);
@@ -112,18 +135,21 @@ async fn an_export_ends_with_a_line_that_says_it_is_complete() {
         world.start("hello", &format!("a-{number}"), json!("Ada")).await;
         world.ended(&format!("a-{number}")).await;
     }
-    let lines = |text: String| -> Vec<Value> { text.lines().map(|line| serde_json::from_str(line).unwrap()).collect() };
+    let lines = |text: String| -> Vec<Value> {
+        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    };
     let all = lines(world.place.get("export?id_prefix=a-").expect(200).await.text());
     assert_eq!((all.len(), &all[5]), (6, &json!({"complete": true, "instances": 5})));
-    let exported: perennial::client::ExportedInstance = serde_json::from_value(all[0].clone()).unwrap_or_else(|_| {
-        // A seed is text over HTTP, which readers of JSON need, so that an export is read with its numbers restored.
-        let text = all[0].to_string();
-        let restored = text.split("\"seed\":\"").enumerate().map(|(place, part)| match place {
-            0 => part.to_owned(),
-            _ => format!("\"seed\":{}", part.replacen('"', "", 1)),
+    let exported: perennial::client::ExportedInstance = serde_json::from_value(all[0].clone())
+        .unwrap_or_else(|_| {
+            // A seed is text over HTTP, which readers of JSON need, so that an export is read with its numbers restored.
+            let text = all[0].to_string();
+            let restored = text.split("\"seed\":\"").enumerate().map(|(place, part)| match place {
+                0 => part.to_owned(),
+                _ => format!("\"seed\":{}", part.replacen('"', "", 1)),
+            });
+            serde_json::from_str(&restored.collect::<String>()).unwrap()
         });
-        serde_json::from_str(&restored.collect::<String>()).unwrap()
-    });
     assert_eq!(exported.executions[0].turns.len(), 2);
     let one = lines(world.place.get("instances/a-1/export").expect(200).await.text());
     assert_eq!((one.len(), &one[0]["id"]), (2, &json!("a-1")));
@@ -139,7 +165,11 @@ async fn h42_the_store_as_a_whole_is_shown_on_every_store() {
         world.start("approval", "open-1", Value::Null).await;
         let get = async |path: &str| world.place.get(path).expect(200).await.json();
         let nodes = get("nodes").await;
-        assert_eq!((&nodes["nodes"][0]["is_live"], &nodes["nodes"][0]["shards"]), (&json!(true), &json!(256)), "{setup:?}");
+        assert_eq!(
+            (&nodes["nodes"][0]["is_live"], &nodes["nodes"][0]["shards"]),
+            (&json!(true), &json!(256)),
+            "{setup:?}"
+        );
         let shards = get("shards").await;
         assert_eq!(shards["shards"].as_array().unwrap().len(), 256);
         assert_eq!(shards["shards"][7]["node"], nodes["nodes"][0]["id"]);
@@ -150,7 +180,13 @@ async fn h42_the_store_as_a_whole_is_shown_on_every_store() {
         let stats = get("stats").await;
         assert_eq!(stats["instances"]["completed"]["rows"], 1, "{stats}");
         let history = get("stats/history?buckets=4").await;
-        let started: u64 = history["buckets"].as_array().unwrap().iter().flat_map(|bucket| bucket["started"].as_object().unwrap().values()).map(|count| count["rows"].as_u64().unwrap()).sum();
+        let started: u64 = history["buckets"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .flat_map(|bucket| bucket["started"].as_object().unwrap().values())
+            .map(|count| count["rows"].as_u64().unwrap())
+            .sum();
         assert!(started <= 2, "the last instant may not be counted yet: {history}");
         assert_eq!(get("doctor").await["findings"], json!([]));
         let found = get("search?q=hello").await;
@@ -168,7 +204,9 @@ async fn h42_the_store_as_a_whole_is_shown_on_every_store() {
 async fn views_and_preflights_are_shared_through_the_store() {
     for setup in [Setup::MemoryMounted, Setup::SqliteServed, Setup::PostgresServed] {
         let world = World::new(setup).await;
-        let put = |name: &str, filter: &str| world.place.ask("PUT", &format!("views/{name}")).body(&json!({"filter": filter}).to_string());
+        let put = |name: &str, filter: &str| {
+            world.place.ask("PUT", &format!("views/{name}")).body(&json!({"filter": filter}).to_string())
+        };
         put("Failed%20today", "status=failed").expect(204).await;
         put("Failed%20today", "status=failed&order=newest").expect(204).await;
         put("b", "name=hello").expect(204).await;

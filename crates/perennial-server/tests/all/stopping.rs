@@ -61,7 +61,11 @@ async fn h34_a_request_of_nonsense_is_cut_off_and_harms_nobody() {
     let world = World::new(Setup::SqliteServed).await;
     for nonsense in ["\r\n\r\n", "GET\r\n\r\n", "\u{0}\u{1}\u{2}", "GET / HTTP/9.9\r\n\r\n"] {
         let answer = exchange_or_close(&world, nonsense.as_bytes()).await;
-        assert!(answer.is_empty() || answer.starts_with(b"HTTP/1.1 4"), "{}", String::from_utf8_lossy(&answer));
+        assert!(
+            answer.is_empty() || answer.starts_with(b"HTTP/1.1 4"),
+            "{}",
+            String::from_utf8_lossy(&answer)
+        );
     }
     world.place.get("/livez").expect(200).await;
     world.end().await;

@@ -155,7 +155,8 @@ impl Answer {
         let headers: Vec<(String, String)> =
             headers.map(|(name, value)| (name.to_ascii_lowercase(), value.to_owned())).collect();
         let rest = &bytes[end + 4..];
-        let is_chunked = headers.iter().any(|(name, value)| name == "transfer-encoding" && value == "chunked");
+        let is_chunked =
+            headers.iter().any(|(name, value)| name == "transfer-encoding" && value == "chunked");
         let length = headers.iter().find(|(name, _)| name == "content-length");
         let length = length.map_or(rest.len(), |(_, length)| length.parse().unwrap());
         let body = if is_chunked { unchunked(rest) } else { rest[..length.min(rest.len())].to_vec() };
@@ -254,7 +255,10 @@ impl Stream {
             let Some(end) = find(&self.buffer, b"\r\n\r\n") else { return };
             let head = String::from_utf8_lossy(&self.buffer[..end]).into_owned();
             assert!(head.starts_with("HTTP/1.1 200") && head.contains("text/event-stream"), "{head}");
-            assert!(head.contains("x-accel-buffering: no") && head.contains("cache-control: no-store"), "{head}");
+            assert!(
+                head.contains("x-accel-buffering: no") && head.contains("cache-control: no-store"),
+                "{head}"
+            );
             self.buffer.drain(..end + 4);
             self.is_open = true;
         }

@@ -68,8 +68,9 @@ async fn signed(ctx: OrchestrationContext, mailbox: String) -> Result<bool, Stri
 
 #[orchestration]
 async fn parent(ctx: OrchestrationContext, children: u32) -> Result<u32, String> {
-    let started: Vec<_> =
-        (0..children).map(|child| ctx.schedule_sub_orchestration(approval, Payload::from(format!("{child}")))).collect();
+    let started: Vec<_> = (0..children)
+        .map(|child| ctx.schedule_sub_orchestration(approval, Payload::from(format!("{child}"))))
+        .collect();
     let done = ctx.join(started).await;
     Ok(u32::try_from(done.len()).unwrap_or(0))
 }
