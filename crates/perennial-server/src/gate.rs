@@ -146,7 +146,7 @@ async fn run(ask: Ask) -> Result<Response<Body>, Problem> {
     if is_change {
         let outcome = match &answered {
             Ok(response) => response.status().as_u16().to_string(),
-            Err(problem) => problem.code.to_string(),
+            Err(problem) => problem.code().to_string(),
         };
         tracing::info!(target: crate::LOG, caller, route = route.name, instance = id, outcome, "change");
     }

@@ -1,6 +1,6 @@
 //! The HTTP API of Perennial, for programs in any language, for `curl`, and for dashboards.
 //!
-//! [`router`] is an axum `Router` over a [`Client`](perennial::Client), to nest under any prefix of an application.
+//! [`router`] is an axum `Router` over a [`Client`], to nest under any prefix of an application.
 //! [`serve`] is the same router on a listener of its own; the command `perennial serve` calls it. Both give the same
 //! answers.
 //!

@@ -10,8 +10,11 @@ const RETRY_AFTER_SECONDS: &str = "1";
 
 /// An error and everything that a caller is told about it.
 #[derive(Debug)]
-pub(crate) struct Problem {
-    pub(crate) code: ErrorCode,
+pub(crate) struct Problem(Box<Told>);
+
+#[derive(Debug)]
+struct Told {
+    code: ErrorCode,
     detail: String,
     /// The instance that the request was for.
     id: Option<String>,
@@ -52,7 +55,12 @@ impl Problem {
             headers.push((header::RETRY_AFTER, HeaderValue::from_static(RETRY_AFTER_SECONDS)));
         }
         let (detail, retryable) = (detail.into(), code.is_retryable());
-        Problem { code, detail, id: None, existing: None, limit: None, error: None, retryable, headers }
+        let (id, existing, limit, error) = (None, None, None, None);
+        Problem(Box::new(Told { code, detail, id, existing, limit, error, retryable, headers }))
+    }
+
+    pub(crate) fn code(&self) -> ErrorCode {
+        self.0.code
     }
 
     /// A parameter, header or body is wrong.
@@ -67,42 +75,44 @@ impl Problem {
 
     /// Something is larger than the server takes.
     pub(crate) fn too_large(what: &str, limit: usize) -> Problem {
-        let problem = Problem::new(ErrorCode::TooLarge, format!("{what} has more than {limit} bytes"));
-        Problem { limit: Some(limit as u64), ..problem }
+        let mut problem = Problem::new(ErrorCode::TooLarge, format!("{what} has more than {limit} bytes"));
+        problem.0.limit = Some(limit as u64);
+        problem
     }
 
     /// The code and what happened, in one line.
     pub(crate) fn text(&self) -> String {
-        self.code.message(&self.detail)
+        self.code().message(&self.0.detail)
     }
 
     pub(crate) fn header(mut self, name: HeaderName, value: HeaderValue) -> Problem {
-        self.headers.push((name, value));
+        self.0.headers.push((name, value));
         self
     }
 
     /// Marks an unknown outcome as safe to repeat, for requests that have the same effect however often they arrive.
     pub(crate) fn repeatable(mut self, is_repeatable: bool) -> Problem {
-        if is_outcome_unknown(self.code) {
-            self.retryable = is_repeatable;
+        if is_outcome_unknown(self.code()) {
+            self.0.retryable = is_repeatable;
         }
         self
     }
 
     pub(crate) fn into_response(self) -> Response<Body> {
-        let (status, code) = (status(self.code), self.code);
+        let (status, code) = (status(self.code()), self.code());
+        let Told { detail, id, existing, limit, error, retryable, headers: more, .. } = *self.0;
         let members = Members {
             r#type: format!("urn:perennial:{code}"),
             title: code.title(),
             status: status.as_u16(),
-            detail: &self.detail,
+            detail: &detail,
             code,
             remedy: code.remedy(),
-            retryable: self.retryable,
-            id: self.id.as_deref(),
-            existing: self.existing,
-            limit: self.limit,
-            error: self.error.as_ref(),
+            retryable,
+            id: id.as_deref(),
+            existing,
+            limit,
+            error: error.as_ref(),
         };
         let body = serde_json::to_vec(&members).unwrap_or_else(|_| b"{}".to_vec());
         let mut response = Response::new(Body::from(body));
@@ -110,7 +120,7 @@ impl Problem {
         let headers = response.headers_mut();
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
         headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
-        for (name, value) in self.headers {
+        for (name, value) in more {
             headers.insert(name, value);
         }
         response
@@ -182,7 +192,7 @@ impl From<ClientError> for Problem {
             error => error.to_string(),
         };
         let words = text.strip_prefix(code.prefix()).map(|rest| rest.trim_start_matches(": ").to_owned());
-        let problem = Problem::new(code, words.unwrap_or(text));
+        let mut problem = Problem::new(code, words.unwrap_or(text));
         let id = error_id(&error);
         let (existing, limit, returned) = match error {
             ClientError::AlreadyExists { status, .. } | ClientError::NotEnded { status, .. } => {
@@ -193,7 +203,9 @@ impl From<ClientError> for Problem {
             ClientError::UpdateFailed { error, .. } => (None, None, Some(error)),
             _ => (None, None, None),
         };
-        Problem { id, existing, limit, error: returned, ..problem }
+        let told = &mut *problem.0;
+        (told.id, told.existing, told.limit, told.error) = (id, existing, limit, returned);
+        problem
     }
 }
 

@@ -58,7 +58,7 @@ async fn export(ask: Ask) -> Answered {
     let payloads = ask.payloads();
     tokio::spawn(async move {
         if let Err(problem) = export_all(&client, &selection, payloads, &sender).await {
-            let error = std::io::Error::other(problem.code.to_string());
+            let error = std::io::Error::other(problem.code().to_string());
             // The reader may have left.
             let _ = sender.send(Err(error)).await;
         }

@@ -12,6 +12,7 @@ mod operations;
 mod results;
 mod session;
 mod starting;
+mod stats;
 mod store;
 mod streaming;
 mod views;
@@ -35,6 +36,7 @@ pub(crate) fn all() -> Vec<Route> {
         activities::routes(),
         operations::routes(),
         store::routes(),
+        stats::routes(),
         views::routes(),
         streaming::routes(),
         session::routes(),
@@ -78,4 +80,4 @@ macro_rules! handler {
 pub(crate) use handler;
 pub(crate) use instances::details_members;
 pub(crate) use operations::operation_schema;
-pub(crate) use store::StatsView;
+pub(crate) use stats::StatsView;

@@ -5,7 +5,7 @@ use perennial::client::Count;
 use perennial::{ErrorCode, Payload};
 use serde::{Deserialize, Serialize};
 
-use super::{handler, store::CountView};
+use super::{handler, stats::CountView};
 use crate::ask::Ask;
 use crate::gate::ACCEPTED;
 use crate::listing::Selection;

@@ -108,9 +108,8 @@ fn try_validate(schema: &Value, value: &Value, at: &str) -> Result<(), String> {
         },
         Some("array") if value.is_array() => {
             let items = value.as_array().unwrap().iter().enumerate();
-            items
-                .map(|(place, item)| try_validate(&schema["items"], item, &format!("{at}/{place}")))
-                .collect()
+            let at = |place: usize| format!("{at}/{place}");
+            items.into_iter().try_for_each(|(place, item)| try_validate(&schema["items"], item, &at(place)))
         }
         Some("object") if value.is_object() => members(schema, value.as_object().unwrap(), at),
         Some(kind) => Err(format!("{at}: {value} is not a {kind}")),

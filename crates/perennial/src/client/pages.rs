@@ -3,7 +3,7 @@
 use perennial_core::store::{
     InstanceRow, PageLimit, Reply, Store, StoreError, TaskId, TaskRow, TurnReader, TurnRow,
 };
-use perennial_core::{Event, EventId, HistoryError, InstanceKey, Turn, TurnFailure};
+use perennial_core::{Event, EventId, HistoryError, InstanceKey, Timestamp, Turn, TurnFailure};
 use serde::Serialize;
 
 use super::Client;
@@ -34,8 +34,9 @@ pub struct TurnPage {
 pub struct FoundEvent {
     /// The number of the turn.
     pub turn: u64,
-    /// The time of the turn, in milliseconds since 1970.
-    pub at_ms: u64,
+    /// The time of the turn.
+    #[serde(rename = "at_ms")]
+    pub at: Timestamp,
     /// The event.
     #[serde(flatten)]
     pub event: Event,
@@ -154,9 +155,9 @@ impl Client {
                 wanted if wanted < *range.start() => until = middle,
                 wanted if wanted > *range.end() => before = middle + 1,
                 _ => {
-                    let (number, at_ms) = (turn.number, turn.at_ms);
+                    let (number, at) = (turn.number, turn.at());
                     let found = turn.events.into_iter().find(|found| found.id == event);
-                    return Ok(found.map(|event| FoundEvent { turn: number, at_ms, event }));
+                    return Ok(found.map(|event| FoundEvent { turn: number, at, event }));
                 }
             }
         }
