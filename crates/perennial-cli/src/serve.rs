@@ -1,7 +1,7 @@
 //! `serve` and `token`: the HTTP API over a store.
 
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use perennial_server::{Access, NewToken, Options, Role, Stop, TlsFiles, TokenFile};
 use serde_json::json;
@@ -108,7 +108,7 @@ fn stop_on_signals(stop: Stop) -> Result<(), Failure> {
 }
 
 /// Makes a token, adds its hash to a file, and shows the token this once.
-pub(crate) fn token(path: &PathBuf, name: &str, role: Role, as_json: bool) -> Result<(), Failure> {
+pub(crate) fn token(path: &Path, name: &str, role: Role, as_json: bool) -> Result<(), Failure> {
     if name.is_empty() || name.chars().any(|c| c.is_whitespace() || c.is_control()) {
         return Err(Failure::usage("a name has no blanks"));
     }

@@ -10,6 +10,7 @@ use perennial::{Client, Payload, Why};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use sha2::{Digest, Sha256};
+use tokio::sync::OwnedSemaphorePermit;
 
 use crate::access::hex;
 use crate::answer::{self, Payloads};
@@ -36,6 +37,8 @@ pub(crate) struct Ask {
     pub(crate) query: Query,
     pub(crate) headers: HeaderMap,
     pub(crate) body: Bytes,
+    /// Held by an expensive request until its work is done.
+    pub(crate) turn: Option<OwnedSemaphorePermit>,
 }
 
 impl Ask {

@@ -29,8 +29,9 @@ pub(crate) const MAX_BODY: usize = 5 << 20;
 pub(crate) const MAX_URL: usize = 8 << 10;
 /// How long the body of a request may take.
 const BODY_PATIENCE: Duration = Duration::from_secs(30);
-/// How long a request may take, besides what its caller is willing to wait.
-const HANDLER_PATIENCE: Duration = Duration::from_secs(30);
+/// How long a request may take, besides what its caller is willing to wait. Longer than a client waits for the reply of a
+/// runtime in another process, whose error says more.
+const HANDLER_PATIENCE: Duration = Duration::from_secs(40);
 /// How long an expensive request waits for its turn.
 const TURN_PATIENCE: Duration = Duration::from_secs(5);
 
@@ -113,24 +114,17 @@ async fn answer(server: Arc<Server>, mut parts: Parts, body: Body) -> Result<Res
     let variables = variables.into_iter().map(decode).collect::<Result<Vec<_>, Problem>>()?;
     let body = read_body(route, body).await?;
     let (address, headers) = (address(&parts), parts.headers);
-    run(Ask { server, caller, identified, address, route, variables, query, headers, body }).await
+    run(Ask { server, caller, identified, address, route, variables, query, headers, body, turn: None }).await
 }
 
 /// Runs a handler: few expensive ones at a time, none for ever, and every change logged.
-async fn run(ask: Ask) -> Result<Response<Body>, Problem> {
+async fn run(mut ask: Ask) -> Result<Response<Body>, Problem> {
     let (server, route) = (Arc::clone(&ask.server), ask.route);
-    let _turn = match route.cost {
-        Cost::Heavy => match tokio::time::timeout(TURN_PATIENCE, server.heavy.acquire()).await {
-            Ok(turn) => turn.ok(),
-            Err(_) => {
-                return Err(Problem::new(
-                    ErrorCode::Busy,
-                    "too many expensive requests run at the same time",
-                ));
-            }
-        },
-        Cost::Small | Cost::Stream => None,
-    };
+    if route.cost == Cost::Heavy {
+        let turn = tokio::time::timeout(TURN_PATIENCE, Arc::clone(&server.heavy).acquire_owned()).await;
+        let busy = || Problem::new(ErrorCode::Busy, "too many expensive requests run at the same time");
+        ask.turn = Some(turn.map_err(|_| busy())?.map_err(|_| busy())?);
+    }
     let is_change = route.needs == Needs::Operator;
     let (caller, id) = (ask.caller.name.clone(), ask.id().to_owned());
     let repeatable = route.idempotent || route.keyed && ask.idempotency_key()?.is_some();

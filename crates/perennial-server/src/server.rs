@@ -20,7 +20,7 @@ pub(crate) struct Server {
     pub(crate) options: Options,
     pub(crate) sessions: Sessions,
     pub(crate) failures: Failures,
-    pub(crate) heavy: Semaphore,
+    pub(crate) heavy: Arc<Semaphore>,
     pub(crate) streams: Arc<Semaphore>,
     pub(crate) operations: Operations,
 }
@@ -32,7 +32,7 @@ impl Server {
             options,
             sessions: Sessions::default(),
             failures: Failures::default(),
-            heavy: Semaphore::new(HEAVY_REQUESTS),
+            heavy: Arc::new(Semaphore::new(HEAVY_REQUESTS)),
             streams: Arc::new(Semaphore::new(STREAMS)),
             operations: Operations::default(),
         })

@@ -2,7 +2,7 @@
 
 use axum::body::{Body, Bytes};
 use axum::http::{HeaderValue, Method, Response, header};
-use perennial::{Client, ClientError};
+use perennial::{Client, ClientError, ErrorCode};
 use tokio::sync::mpsc;
 
 use super::{KEY, OF_INSTANCE, handler};
@@ -11,6 +11,7 @@ use crate::ask::Ask;
 use crate::listing::{FILTERS, Selection};
 use crate::problem::Problem;
 use crate::route::{Answered, Cost, Output, Route};
+use crate::stop::Stop;
 
 const LINES: &str = "application/x-ndjson";
 
@@ -51,13 +52,15 @@ async fn export_one(ask: Ask) -> Answered {
 }
 
 /// Streams histories. An error after the first byte ends the body without its last line.
-async fn export(ask: Ask) -> Answered {
+async fn export(mut ask: Ask) -> Answered {
     let client = ask.client()?;
     let selection = Selection::of(&client, &ask.query).await?;
     let (sender, receiver) = mpsc::channel::<Result<Bytes, std::io::Error>>(1);
-    let payloads = ask.payloads();
+    let (payloads, stop, turn) = (ask.payloads(), ask.server.stop().clone(), ask.turn.take());
     tokio::spawn(async move {
-        if let Err(problem) = export_all(&client, &selection, payloads, &sender).await {
+        // The export is what takes time, and not the request for it.
+        let _turn = turn;
+        if let Err(problem) = export_all(&client, &selection, payloads, &sender, &stop).await {
             let error = std::io::Error::other(problem.code().to_string());
             // The reader may have left.
             let _ = sender.send(Err(error)).await;
@@ -73,9 +76,13 @@ async fn export_all(
     selection: &Selection,
     payloads: Payloads<'static>,
     sender: &mpsc::Sender<Result<Bytes, std::io::Error>>,
+    stop: &Stop,
 ) -> Result<(), Problem> {
     let (mut after, mut instances) = (None, 0_u64);
     loop {
+        if stop.is_stopped() {
+            return Err(Problem::new(ErrorCode::Stopping, "the server is stopping"));
+        }
         let page = selection.page(client, after, 100).await?;
         for row in &page.rows {
             let exported = match client.bound_to(row.key).export(&row.id).await {

@@ -15,6 +15,7 @@ mod starting;
 mod stats;
 mod store;
 mod streaming;
+mod timelines;
 mod views;
 
 use perennial::ErrorCode;
@@ -29,6 +30,7 @@ pub(crate) fn all() -> Vec<Route> {
         starting::routes(),
         results::routes(),
         histories::routes(),
+        timelines::routes(),
         family::routes(),
         exports::routes(),
         calls::routes(),

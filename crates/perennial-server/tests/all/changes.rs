@@ -61,6 +61,7 @@ async fn h22_a_request_with_a_key_reaches_the_instance_that_was_seen_or_none() {
             ("GET", "instances/a/history"),
             ("GET", "instances/a/waits"),
             ("GET", "instances/a/tree"),
+            ("GET", "instances/a/timeline"),
             ("GET", "instances/a/children"),
             ("GET", "instances/a/export"),
             ("GET", "instances/a/executions"),

@@ -104,6 +104,41 @@ async fn executions_are_listed_newest_first_in_pages() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_timeline_shows_operations_with_their_times_attempts_and_outcomes() {
+    for setup in [Setup::MemoryMounted, Setup::SqliteServed, Setup::PostgresMounted] {
+        let world = World::new(setup).await;
+        world.start("sequence", "s", json!(3)).await;
+        world.ended("s").await;
+        let timeline = world.place.get("instances/s/timeline").expect(200).await.json();
+        let operations = timeline["operations"].as_array().unwrap();
+        assert_eq!((operations.len(), &timeline["others"]), (3, &json!(0)), "{setup:?}");
+        for operation in operations {
+            assert_eq!((&operation["kind"], &operation["name"]), (&json!("activity"), &json!("greet")));
+            assert_eq!(operation["outcome"], "completed");
+            let attempt = &operation["attempts"][0];
+            assert!(attempt["began_ms"].as_u64() <= attempt["ended_ms"].as_u64(), "{operation}");
+            assert!(operation["scheduled_ms"].as_u64() <= operation["ended_ms"].as_u64(), "{operation}");
+        }
+        assert_eq!(timeline["turns"].as_array().unwrap().len(), 4);
+        let none = world.place.get("instances/s/timeline?to_ms=1").expect(200).await.json();
+        assert_eq!((&none["operations"], &none["turns"]), (&json!([]), &json!([])));
+        world.start("approval", "a", Value::Null).await;
+        world.running("a").await;
+        let open = world.place.get("instances/a/timeline").expect(200).await.json();
+        assert_eq!(
+            (&open["operations"][0]["kind"], &open["operations"][0]["outcome"]),
+            (&json!("event"), &json!("open"))
+        );
+        world.place.post("instances/a/events/approved", json!(1)).expect(202).await;
+        world.ended("a").await;
+        let done = world.place.get("instances/a/timeline").expect(200).await.json();
+        assert_eq!(done["operations"][0]["outcome"], "completed");
+        world.place.get("instances/a/timeline?execution=5").refused(404, "PER-0633").await;
+        world.end().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn waits_tree_and_children_show_the_family() {
     let world = World::new(Setup::SqliteMounted).await;
     world.start("parent", "family", json!(3)).await;

@@ -206,6 +206,7 @@ async fn h13_payloads_are_hidden_from_readers_everywhere() {
         "instances/a/executions/1/events/1",
         "instances/a/waits",
         "instances/a/tree",
+        "instances/a/timeline",
         "instances/a/export",
         "instances/a/executions",
         "export",
