@@ -85,6 +85,7 @@ fn of_client(error: &ClientError) -> ExitKind {
         | ClientError::NotRegistered { .. }
         | ClientError::NoExecution { .. } => ExitKind::NotFound,
         ClientError::AlreadyExists { .. }
+        | ClientError::AnotherInstance { .. }
         | ClientError::Ended { .. }
         | ClientError::Unanswered { .. }
         | ClientError::NotEnded { .. }

@@ -4,7 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use perennial_core::store::{Skippable, Status, StoreError};
-use perennial_core::{EventId, NameError, NotOfType, PatternError, Payload};
+use perennial_core::{EventId, InstanceKey, NameError, NotOfType, PatternError, Payload};
 
 use crate::error_code::words;
 
@@ -192,6 +192,17 @@ pub enum ClientError {
     NotFound {
         /// The id of the instance.
         id: String,
+    },
+    /// The client is [bound](crate::Client::bound_to) to an instance that no longer has this id.
+    #[error(
+        "{prefix}: the id {id:?} belongs to another instance than {key}, which was deleted; nothing was done",
+        prefix = self.code().prefix()
+    )]
+    AnotherInstance {
+        /// The id of the request.
+        id: String,
+        /// The key that the client is bound to.
+        key: InstanceKey,
     },
     /// The id is taken.
     #[error(

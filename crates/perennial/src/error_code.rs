@@ -42,6 +42,7 @@ impl ClientError {
     pub fn code(&self) -> ErrorCode {
         match self {
             ClientError::NotFound { .. } => ErrorCode::NotFound,
+            ClientError::AnotherInstance { .. } => ErrorCode::AnotherInstance,
             ClientError::AlreadyExists { .. } => ErrorCode::AlreadyExists,
             ClientError::Ended { .. } => ErrorCode::Ended,
             ClientError::Unanswered { .. } => ErrorCode::Unanswered,

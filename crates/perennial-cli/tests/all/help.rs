@@ -44,6 +44,8 @@ fn p8_help_lists_commands_and_exit_codes() {
           nodes        List the processes that work on the store, and what each owns
           doctor       Check a store and suggest remedies: schema, owner, files, lag, messages, stuck and blocked instances
           move         Move all instances of a stopped store to an empty one, such as from SQLite to PostgreSQL
+          serve        Serve the HTTP API of a store, beside the process that runs it or without one
+          token        Make a token for `serve`, add its hash to a file, and print it once
           verify       Read the whole store and list damaged rows, histories, messages and tasks
           bench        Measure how many small orchestrations this machine completes per second
           completions  Print completions for a shell

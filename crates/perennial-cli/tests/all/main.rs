@@ -20,4 +20,5 @@ mod postgres;
 mod read_only;
 mod reading_commands;
 mod repairing;
+mod serving;
 mod verify;

@@ -107,9 +107,24 @@ impl TurnReader {
         TurnReader { key, turns: 0, checksum: 0 }
     }
 
+    /// Starts after a turn that is not verified itself: the turns that follow have to be chained to it.
+    pub fn after(key: InstanceKey, row: &TurnRow) -> TurnReader {
+        TurnReader { key, turns: row.number, checksum: row.checksum }
+    }
+
     /// Decodes the next turn and verifies its number and checksum.
     pub fn read(&mut self, row: &TurnRow) -> Result<Turn, HistoryError> {
         self.read_in_mode(row, &Mode::Mark)
+    }
+
+    /// Like [`read`](TurnReader::read), with decoded payloads. If one cannot be decoded, all encoded payloads of the
+    /// turn are replaced by markers.
+    pub fn read_with(&mut self, codecs: &Codecs, row: &TurnRow) -> Result<Turn, HistoryError> {
+        let mode = Mode::Decode(codecs.clone(), PayloadContext::of(self.key));
+        match self.read_in_mode(row, &mode) {
+            Err(HistoryError::Undecodable { .. }) => self.read(row),
+            read => read,
+        }
     }
 
     fn read_in_mode(&mut self, row: &TurnRow, mode: &Mode) -> Result<Turn, HistoryError> {
@@ -197,6 +212,17 @@ mod tests {
             let read = read_turns(key(1), &rows).unwrap();
             assert_eq!((read.turns.len(), read.checksum), (3, rows[2].checksum));
         }
+    }
+
+    #[test]
+    fn h42_turns_are_read_and_verified_from_the_middle() {
+        let rows = history(key(1), 77);
+        let mut reader = TurnReader::after(key(1), &rows[0]);
+        assert_eq!(reader.read_with(&Codecs::default(), &rows[1]).unwrap().number, 2);
+        assert_eq!(reader.read(&rows[2]).unwrap().number, 3);
+        assert!(TurnReader::after(key(1), &rows[0]).read(&rows[2]).is_err(), "a turn is missing");
+        let changed = TurnRow { checksum: rows[0].checksum ^ 1, ..rows[0].clone() };
+        assert!(TurnReader::after(key(1), &changed).read(&rows[1]).is_err(), "it is chained to another turn");
     }
 
     #[test]

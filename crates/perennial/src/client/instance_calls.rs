@@ -16,8 +16,8 @@ use crate::typed::QueryTarget;
 pub(super) const CALL_PATIENCE: Duration = Duration::from_secs(30);
 
 impl Client {
-    /// Sets how long to wait for replies through the store, instead of 30 s. For tests.
-    #[doc(hidden)]
+    /// Returns this client with another limit on how long a query or update waits for the reply of a runtime in another
+    /// process. Default 30 s.
     #[must_use]
     pub fn patience(mut self, patience: Duration) -> Client {
         self.call_patience = patience;
@@ -59,7 +59,8 @@ impl Client {
         let payload = T::encode(input).map_err(|error| ClientError::unwritable(id, error))?;
         let name = query.name().into_owned();
         let instance_call = InstanceCall::Query { name: name.clone(), payload: payload.clone() };
-        let answer = outcome(id, self.put(id, None, &name, payload, instance_call).await?)?;
+        let reply = self.put(id, self.only, &name, payload, instance_call).await;
+        let answer = outcome(id, self.tell_apart(id, reply).await?)?;
         T::read_output(answer).map_err(|problem| ClientError::unreadable(id, &problem))
     }
 

@@ -292,8 +292,9 @@ impl Client {
     /// first.
     pub async fn delete(&self, id: &str, force: bool) -> Result<u64, ClientError> {
         let root = self.row(id).await?;
-        let family = self.family(root).await?;
-        self.delete_family(id, family, force).await
+        let client = self.unbound();
+        let family = client.family(root).await?;
+        client.delete_family(id, family, force).await
     }
 
     /// Deletes an instance whose row is damaged, by its key, since its id may be unreadable. Returns `false`

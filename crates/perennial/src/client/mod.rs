@@ -3,17 +3,21 @@
 //! A client works in the process of the runtime, or in another process that can open the store. In the latter
 //! case, requests go through the store to the owner of the instance.
 
+mod binding;
 mod explaining;
 mod instance_calls;
 mod managing;
 mod nodes;
 mod owner_replies;
+mod pages;
 mod pruning;
 mod raising;
+mod readiness;
 mod reading;
 mod repairing;
 mod sender;
 mod sending;
+mod settings;
 mod starting;
 mod tokens;
 mod updating;
@@ -26,7 +30,7 @@ use std::time::Duration;
 
 use perennial_core::codec::Codecs;
 use perennial_core::store::{Reply, Store, StoreError, Watcher};
-use perennial_core::{NameError, Payload, TraceContext};
+use perennial_core::{InstanceKey, NameError, Payload, TraceContext};
 use tokio::sync::{Notify, oneshot};
 
 use crate::codec::encoded;
@@ -41,7 +45,8 @@ pub use explaining::{
     WaitReason,
 };
 pub use managing::{Action, Progress, Prune};
-pub use nodes::NodeView;
+pub use nodes::{NodeView, ShardView};
+pub use pages::{FoundEvent, TaskPage, TurnPage};
 pub use raising::RaiseEvent;
 pub use repairing::Resetting;
 pub(crate) use sender::Sender;
@@ -55,8 +60,8 @@ pub use perennial_core::UnknownErrorCode;
 pub use perennial_core::shard::{Counters, ResetReport};
 pub use perennial_core::store::{
     AttributeName, Blocked, Comparison, Condition, Count, Divergence, DivergenceRow, DivergenceSide,
-    InstanceRow, Page, PageKey, Pause, PausedOrchestration, Skippable, Status, StoreStats, TaskRow,
-    attribute,
+    InstanceRow, Page, PageKey, Pause, PausedOrchestration, Skippable, Status, StoreStats, TaskId, TaskRow,
+    TaskState, attribute,
 };
 
 /// The largest payload that a client in another process sends.
@@ -82,6 +87,8 @@ pub struct Client {
     call_patience: Duration,
     /// Recorded with each start, event and update.
     trace: Option<Box<TraceContext>>,
+    /// The only instance that requests may reach, whatever their ids.
+    only: Option<InstanceKey>,
 }
 
 impl fmt::Debug for Client {
@@ -111,6 +118,7 @@ impl Client {
             sender,
             call_patience: instance_calls::CALL_PATIENCE,
             trace: None,
+            only: None,
         }
     }
 
@@ -179,7 +187,18 @@ impl Client {
         let watcher: Watcher = Arc::new(move |_| hinted.notify_waiters());
         store.watch(watcher);
         let (sender, call_patience) = (Arc::default(), instance_calls::CALL_PATIENCE);
-        Client { store, stored, codecs, driver: None, changed, url: None, sender, call_patience, trace: None }
+        Client {
+            store,
+            stored,
+            codecs,
+            driver: None,
+            changed,
+            url: None,
+            sender,
+            call_patience,
+            trace: None,
+            only: None,
+        }
     }
 
     /// Returns this client with a trace context: the W3C headers `traceparent` (up to 128 bytes) and

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use perennial_core::Timestamp;
-use perennial_core::store::{NodeInfo, SessionId, SessionRole};
+use perennial_core::store::{NodeInfo, SessionId, SessionRole, SessionRow};
+use perennial_core::{ShardId, Timestamp};
 use serde::Serialize;
 
 use super::Client;
@@ -43,6 +43,19 @@ pub struct NodeView {
     pub tags: Vec<String>,
     /// How many activities it runs at a time.
     pub slots: usize,
+}
+
+/// A shard and its owner. See [`Client::shards`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct ShardView {
+    /// The number of the shard, from 0 to 255.
+    pub shard: u8,
+    /// The [id](NodeView::id) of the node that owns it; `None` if nobody does.
+    pub node: Option<String>,
+    /// Since when nobody owns it, if that is known.
+    #[serde(rename = "unowned_since_ms")]
+    pub unowned_since: Option<Timestamp>,
 }
 
 impl Client {
@@ -93,5 +106,22 @@ impl Client {
             }
         }
         Ok(nodes.into_values().collect())
+    }
+
+    /// The 256 shards, with the node that owns each.
+    pub async fn shards(&self) -> Result<Vec<ShardView>, ClientError> {
+        let directory = self.call("", |store, reply| store.directory(reply)).await?;
+        let is_live = |session: &&SessionRow| session.expires_ms > directory.now_ms;
+        let live: BTreeMap<SessionId, &SessionRow> =
+            directory.sessions.iter().filter(is_live).map(|session| (session.id, session)).collect();
+        let mut shards = Vec::new();
+        for shard in ShardId::all() {
+            let owner = self.call("", |store, reply| store.shard_owner(shard, reply)).await?;
+            let session = owner.session.and_then(|session| live.get(&session));
+            let node = session.map(|session| format!("{:032x}", session.node.0));
+            let unowned_since = owner.idle_since_ms.map(Timestamp::from_millis);
+            shards.push(ShardView { shard: shard.0, node, unowned_since });
+        }
+        Ok(shards)
     }
 }

@@ -111,7 +111,9 @@ impl RaiseEvent<'_> {
         if let Some(key) = &self.key {
             check("key", key, check_key)?;
         }
-        self.client.raise(self.id, None, &self.name, self.content?, self.key).await
+        let (client, id) = (self.client, self.id);
+        let raised = client.raise(id, client.only, &self.name, self.content?, self.key).await;
+        client.tell_apart(id, raised).await
     }
 }
 

@@ -36,8 +36,8 @@ impl Client {
     /// Waits for an instance to end and returns its result as a payload. [`Client::run`] returns it with its
     /// types.
     pub async fn result(&self, id: &str) -> Result<Payload, Error> {
-        let run: Run = Run::new(self.clone(), id, None, false, Ok, Ok);
-        Ok(run.result_of(None).await?)
+        let run: Run = Run::new(self.clone(), id, self.only, false, Ok, Ok);
+        Ok(run.result_of(self.only).await?)
     }
 
     /// Like [`result`](Client::result), but returns [`ClientError::Elapsed`] after `limit`. The instance
@@ -101,7 +101,8 @@ impl Client {
     /// Waits for an instance to end and returns how. A blocked instance has not ended; see
     /// [`Client::status`].
     pub async fn wait(&self, id: &str) -> Result<Ending, ClientError> {
-        self.wait_bound(id, None).await
+        let ending = self.wait_bound(id, self.only).await;
+        self.tell_apart(id, ending).await
     }
 
     /// Waits for the instance with the key to end, if given, and not for another one that has its id now.
@@ -248,7 +249,13 @@ impl Client {
     pub(crate) async fn row(&self, id: &str) -> Result<InstanceRow, ClientError> {
         check("instance id", id, check_derived_id)?;
         let row = self.call(id, |store, reply| store.find(id, reply)).await?;
-        row.ok_or_else(|| ClientError::NotFound { id: id.to_owned() })
+        match (row, self.only) {
+            (Some(row), Some(key)) if row.key != key => {
+                Err(ClientError::AnotherInstance { id: id.to_owned(), key })
+            }
+            (Some(row), _) => Ok(row),
+            (None, _) => Err(ClientError::NotFound { id: id.to_owned() }),
+        }
     }
 
     /// Returns the history of an instance's current execution.

@@ -46,7 +46,8 @@ impl Client {
 
     /// Ends an instance without running its code, blocked or not.
     pub async fn terminate(&self, id: &str, reason: &str) -> Result<(), ClientError> {
-        self.terminate_bound(id, None, reason).await
+        let terminated = self.terminate_bound(id, self.only, reason).await;
+        self.tell_apart(id, terminated).await
     }
 
     pub(super) async fn terminate_bound(
@@ -87,7 +88,8 @@ impl Client {
                 return Err(ClientError::NotBlocked { id: id.to_owned() });
             }
         }
-        self.deliver(id, Request::Retry).await
+        let retried = self.deliver(id, bound(self.only, Request::Retry)).await;
+        self.tell_apart(id, retried).await
     }
 
     /// Retries a blocked instance without the external event that its code cannot decode. `event` is the
@@ -107,7 +109,7 @@ impl Client {
     }
 
     async fn skip(&self, id: &str, what: Skippable) -> Result<(), ClientError> {
-        let mut key = None;
+        let mut key = self.only;
         if self.driver.is_none() {
             // The owner reads the request from the store and cannot reply.
             let row = self.row(id).await?;
@@ -122,7 +124,8 @@ impl Client {
                 Some(_) => key = Some(row.key),
             }
         }
-        self.deliver(id, bound(key, Request::Skip(what))).await
+        let skipped = self.deliver(id, bound(key, Request::Skip(what))).await;
+        self.tell_apart(id, skipped).await
     }
 
     pub(super) async fn retry_bound(&self, id: &str, key: InstanceKey) -> Result<(), ClientError> {
@@ -278,7 +281,10 @@ impl<'a> IntoFuture for Cancel<'a> {
 
     fn into_future(self) -> Self::IntoFuture {
         let Cancel { client, id, reason, grace } = self;
-        Box::pin(client.cancel_bound(id, None, reason, grace))
+        Box::pin(async move {
+            let cancelled = client.cancel_bound(id, client.only, reason, grace).await;
+            client.tell_apart(id, cancelled).await
+        })
     }
 }
 

@@ -210,7 +210,7 @@ impl Client {
     /// # }
     /// ```
     pub fn run<T: RunTarget<K>, K>(&self, _orchestration: T, id: &str) -> Run<T::Output, T::Error> {
-        Run::new(self.clone(), id, None, false, T::read_output, T::read_error)
+        Run::new(self.clone(), id, self.only, false, T::read_output, T::read_error)
     }
 
     /// Starts an instance. Returns the key of the instance that has the id afterwards, and whether it is new.

@@ -238,7 +238,10 @@ impl<O, E> SendUpdate<'_, O, E> {
         let key = key.unwrap_or_else(|| client.sender.draw_key());
         let answer = match start {
             Some(start) => client.start_and_update(id, start, &name, input?, key).await,
-            None => client.put_update(id, None, &name, input?, key).await,
+            None => {
+                let answer = client.put_update(id, client.only, &name, input?, key).await;
+                client.tell_apart(id, answer).await
+            }
         };
         match answer {
             Ok(answer) => Ok(read_output(answer).map_err(|problem| ClientError::unreadable(id, &problem))?),

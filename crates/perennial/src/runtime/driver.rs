@@ -477,6 +477,26 @@ impl Driver {
         self.standing.subscribe()
     }
 
+    /// Why the runtime serves no requests: it stops, has stopped, or does not hold its lease.
+    pub(crate) fn check_serving(&self) -> Result<(), String> {
+        let standing = self.standing.borrow();
+        if let Some(failure) = &standing.failure {
+            return Err(failure.to_string());
+        }
+        if standing.is_stopping {
+            return Err("it is shutting down".to_owned());
+        }
+        let now = self.clock.running();
+        let may_act = self.lanes.iter().all(|cell| cell.seen.may_act(now)) && self.node_seen.may_act(now);
+        if may_act { Ok(()) } else { Err("it does not hold its lease".to_owned()) }
+    }
+
+    /// Whether the runtime stops or has stopped.
+    pub(crate) fn is_over(&self) -> bool {
+        let standing = self.standing.borrow();
+        standing.is_stopping || standing.failure.is_some()
+    }
+
     /// Why the runtime stopped without a request, if it did.
     pub(crate) fn failure(&self) -> Option<String> {
         self.standing.borrow().failure.as_ref().map(Failure::to_string)

@@ -108,6 +108,12 @@ impl<O, E> Run<O, E> {
         &self.id
     }
 
+    /// The key of the instance that this handle is bound to. `None` for a handle of [`Client::run`] that has not waited
+    /// for a result.
+    pub fn bound_key(&self) -> Option<InstanceKey> {
+        self.key.get().copied()
+    }
+
     /// Whether this call started the instance. If `false`, the id existed and its instance was used, or an
     /// event was raised at it.
     pub fn is_new(&self) -> bool {

@@ -49,6 +49,7 @@ mod neighbours;
 #[cfg(all(feature = "postgres", unix))]
 mod nodes;
 mod operations;
+mod pages;
 mod paused;
 mod poison;
 #[cfg(all(feature = "postgres", unix))]

@@ -118,7 +118,7 @@ impl Client {
     pub async fn explain(&self, id: &str) -> Result<Explanation, ClientError> {
         let row = self.row(id).await?;
         let mut around = self.surroundings().await?;
-        self.explained(&InstanceView::from(row), &mut around, Depth::WHOLE).await
+        self.unbound().explained(&InstanceView::from(row), &mut around, Depth::WHOLE).await
     }
 
     /// Explains the instances of a list, in their order. Reads less than [`Client::explain`]: children are

@@ -1,0 +1,123 @@
+//! `serve` and `token`: the HTTP API over a store.
+
+use std::net::SocketAddr;
+use std::path::Path;
+
+use perennial_server::{Access, NewToken, Options, Role, Stop, TlsFiles, TokenFile};
+use serde_json::json;
+use tokio::net::TcpListener;
+
+use crate::arguments::{PayloadReaders, Serve};
+use crate::exit::Failure;
+use crate::output::{line, object};
+use crate::store::StoreAt;
+
+/// Serves the API until a signal asks the process to stop.
+pub(crate) async fn serve(store: &StoreAt, serve: Serve, as_json: bool) -> Result<(), Failure> {
+    let Serve { listen, tokens, read_only, payloads, allow_host, allow_origin, tls_cert, tls_key } = serve;
+    let tls = match (tls_cert, tls_key) {
+        (Some(certificate), Some(key)) => Some(TlsFiles { certificate, key }),
+        _ => None,
+    };
+    let is_private = listen.ip().is_loopback() && allow_host.is_empty();
+    let access = access(tokens.as_deref(), is_private)?;
+    if !is_private && tls.is_none() {
+        eprintln!(
+            "warning: tokens and payloads are sent unencrypted; use --tls-cert and --tls-key, or a proxy with TLS"
+        );
+    }
+    let stop = Stop::default();
+    let mut options = Options::default()
+        .access(access)
+        .read_only(read_only)
+        .hide_payloads_from_readers(payloads == PayloadReaders::Operators)
+        .stop(stop.clone());
+    for host in allow_host {
+        options = options.allow_host(host);
+    }
+    for origin in allow_origin {
+        options = options.allow_origin(origin);
+    }
+    let client = store.open()?;
+    let listener = TcpListener::bind(listen)
+        .await
+        .map_err(|error| Failure::failed(format!("cannot listen on {listen}: {error}")))?;
+    let url = shown_url(listener.local_addr()?, tls.is_some());
+    if as_json {
+        object(&json!({"url": url}))?
+    } else {
+        line(&url)?
+    }
+    stop_on_signals(stop)?;
+    Ok(perennial_server::serve(listener, client, options, tls).await?)
+}
+
+/// Who may use the server. Only on a loopback address need nobody prove who they are.
+fn access(tokens: Option<&Path>, is_private: bool) -> Result<Access, Failure> {
+    match tokens {
+        None if is_private => Ok(Access::everybody(Role::Operator)),
+        None => Err(Failure::usage(
+            "others than this machine could use the server; make a token with `perennial token`, and pass --tokens FILE",
+        )),
+        Some(path) => {
+            let file = TokenFile::open(path).map_err(Failure::usage)?;
+            if file.is_empty() {
+                let message = format!("{} has no tokens; make one with `perennial token`", path.display());
+                return Err(Failure::usage(message));
+            }
+            Ok(Access::tokens(file))
+        }
+    }
+}
+
+fn shown_url(address: SocketAddr, is_tls: bool) -> String {
+    format!("{}://{address}/", if is_tls { "https" } else { "http" })
+}
+
+/// The first signal lets requests end; the second ends the process.
+fn stop_on_signals(stop: Stop) -> Result<(), Failure> {
+    #[cfg(unix)]
+    {
+        use tokio::signal::unix::{SignalKind, signal};
+
+        let mut terminate = signal(SignalKind::terminate())?;
+        let mut interrupt = signal(SignalKind::interrupt())?;
+        tokio::spawn(async move {
+            loop {
+                tokio::select! {
+                    _ = terminate.recv() => {}
+                    _ = interrupt.recv() => {}
+                }
+                if stop.is_stopped() {
+                    std::process::exit(1);
+                }
+                stop.stop();
+            }
+        });
+    }
+    #[cfg(not(unix))]
+    tokio::spawn(async move {
+        while tokio::signal::ctrl_c().await.is_ok() {
+            if stop.is_stopped() {
+                std::process::exit(1);
+            }
+            stop.stop();
+        }
+    });
+    Ok(())
+}
+
+/// Makes a token, adds its hash to a file, and shows the token this once.
+pub(crate) fn token(path: &Path, name: &str, role: Role, as_json: bool) -> Result<(), Failure> {
+    if name.is_empty() || name.chars().any(|c| c.is_whitespace() || c.is_control()) {
+        return Err(Failure::usage("a name has no blanks"));
+    }
+    let made = NewToken::generate(name, role);
+    made.append_to(path).map_err(Failure::usage)?;
+    if as_json {
+        return object(&json!({"token": made.token, "name": name, "role": role.name()}));
+    }
+    line(&made.token)?;
+    eprintln!("added {} {name} to {}; the token is not shown again", role.name(), path.display());
+    Ok(())
+}

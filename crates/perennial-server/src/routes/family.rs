@@ -1,0 +1,133 @@
+//! What an instance waits for, and its children.
+
+use axum::http::Method;
+use perennial::{ClientError, ErrorCode, Filter, InstanceView};
+use serde::Serialize;
+
+use super::instances::Listed;
+use super::{CURSOR, KEY, LIMIT, OF_INSTANCE, handler, limit};
+use crate::ask::Ask;
+use crate::cursor;
+use crate::problem::Problem;
+use crate::query::{Kind, parameter};
+use crate::redact;
+use crate::route::{Answered, Cost, Route, json};
+use crate::schema::{Schema, array, nullable, object, reference, string};
+
+pub(crate) fn routes() -> Vec<Route> {
+    let of_instance = |path, name, about, handler| {
+        Route::new(Method::GET, path, name, about, handler).takes(&[KEY]).fails_with(OF_INSTANCE)
+    };
+    vec![
+        of_instance(
+            "instances/{id}/waits",
+            "getWaits",
+            "What it waits for, since when, until when.",
+            handler!(waits),
+        )
+        .answers(&[json(200, "What is open.", || reference("Explanation"))]),
+        of_instance("instances/{id}/tree", "getTree", "It and its children, to a depth.", handler!(tree))
+            .cost(Cost::Heavy)
+            .takes(&[
+                parameter("depth", Kind::Number(0, 10), "How many levels of children; 3 if not given."),
+                parameter("root", Kind::Flag, "Whether the tree begins at the topmost parent."),
+            ])
+            .answers(&[json(200, "The tree.", || reference("Tree"))]),
+        of_instance(
+            "instances/{id}/children",
+            "listChildren",
+            "A page of its children, the oldest first.",
+            handler!(children),
+        )
+        .takes(&[LIMIT, CURSOR])
+        .answers(&[json(200, "A page.", children_schema)])
+        .fails_with(&[ErrorCode::BadCursor]),
+    ]
+}
+
+fn children_schema() -> Schema {
+    object(&[("rows", array(reference("ListedInstance"))), ("next", nullable(string()))], &[])
+}
+
+async fn waits(ask: Ask) -> Answered {
+    let mut explained = ask.client()?.explain(ask.id()).await?;
+    if ask.hides_payloads() {
+        redact::explanation(&mut explained);
+    }
+    ask.ok(&explained)
+}
+
+/// How many children of an instance a tree shows.
+const CHILDREN: usize = 200;
+/// How many instances a tree has.
+const TREE_SIZE: usize = 2_000;
+
+#[derive(Serialize)]
+struct TreeView {
+    #[serde(flatten)]
+    instance: InstanceView,
+    children: Vec<TreeView>,
+    /// Whether there are more children than are shown.
+    more_children: bool,
+}
+
+async fn tree(ask: Ask) -> Answered {
+    let client = ask.client()?;
+    let mut root = client.status(ask.id()).await?;
+    if ask.query.flag("root") == Some(true) {
+        while let Some(parent) = root.parent.as_ref().map(|parent| parent.instance.clone()) {
+            match ask.server.client.status(&parent).await {
+                Ok(above) => root = above,
+                // The parent was deleted.
+                Err(ClientError::NotFound { .. }) => break,
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+    let (mut room, depth) = (TREE_SIZE, ask.query.number("depth").unwrap_or(3));
+    let tree = grow(&ask, root, depth, &mut room).await?;
+    ask.ok(&tree)
+}
+
+async fn grow(
+    ask: &Ask,
+    mut instance: InstanceView,
+    depth: u64,
+    room: &mut usize,
+) -> Result<TreeView, Problem> {
+    let filter = Filter::new().parent(instance.key);
+    if ask.hides_payloads() {
+        redact::instance(&mut instance);
+    }
+    let shown = if depth == 0 { 0 } else { CHILDREN.min(*room) };
+    let page = ask.server.client.list(filter, None, shown.max(1)).await?;
+    let more_children = page.next.is_some() || page.rows.len() > shown;
+    let rows: Vec<InstanceView> = page.rows.into_iter().take(shown).collect();
+    *room -= rows.len();
+    let mut children = Vec::new();
+    for child in rows {
+        children.push(Box::pin(grow(ask, child, depth - 1, room)).await?);
+    }
+    Ok(TreeView { instance, children, more_children })
+}
+
+async fn children(ask: Ask) -> Answered {
+    #[derive(Serialize)]
+    struct Page<'a> {
+        rows: Vec<Listed<'a>>,
+        next: Option<String>,
+    }
+    let client = ask.client()?;
+    let parent = client.status(ask.id()).await?.key;
+    let list = format!("children {parent}");
+    let after = ask.query.text("cursor").map(|cursor| cursor::instance_key(&cursor::decode(&list, cursor)?));
+    let filter = Filter::new().parent(parent);
+    let mut page = ask.server.client.list(filter, after.transpose()?, limit(&ask.query)).await?;
+    if ask.hides_payloads() {
+        page.rows.iter_mut().for_each(redact::instance);
+    }
+    let rows =
+        page.rows.iter().map(|instance| Listed { instance, waits_for: None, more_waits: None }).collect();
+    let next = page.next.map(|next| cursor::encode(&list, next.as_bytes()));
+    ask.ok(&Page { rows, next })
+}

@@ -1,0 +1,352 @@
+//! Lists, counts and groups of instances, and one instance.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use axum::http::Method;
+use perennial::client::PageKey;
+use perennial::explain::{Explanation, Wait, WaitReason};
+use perennial::history::{Ending, EventId, Started, TraceContext, Turn};
+use perennial::{Client, ClientError, ErrorCode, InstanceView, Payload, StoreError};
+use serde::Serialize;
+
+use super::{CURSOR, KEY, LIMIT, OF_INSTANCE, handler, limit};
+use crate::ask::Ask;
+use crate::cursor;
+use crate::listing::{FILTERS, Selection};
+use crate::problem::Problem;
+use crate::query::{Kind, parameter};
+use crate::redact;
+use crate::route::{Answered, Cost, Route, json};
+use crate::schema::{
+    Schema, array, boolean, integer, map, nullable, object, payload, reference, string, time,
+};
+
+/// How many groups are named; the others are counted together.
+const GROUPS: usize = 200;
+/// Groups are counted over this many rows, or for this long.
+const GROUPED_ROWS: u64 = 50_000;
+const GROUPING_TIME: Duration = Duration::from_millis(500);
+
+pub(crate) fn routes() -> Vec<Route> {
+    let include =
+        parameter("include", Kind::SomeOf(&["waits"]), "`waits` adds what each instance waits for.");
+    let by = parameter("by", Kind::Text, "`name`, `version`, `status`, `blocked_code` or `attr.NAME`.");
+    vec![
+        Route::new(Method::GET, "instances", "listInstances", "A page of instances.", handler!(list))
+            .cost(Cost::Heavy)
+            .takes(FILTERS)
+            .takes(&[LIMIT, CURSOR, include])
+            .answers(&[json(200, "A page.", page_schema)])
+            .fails_with(&[ErrorCode::BadCursor]),
+        Route::new(
+            Method::GET,
+            "count",
+            "countInstances",
+            "How many instances a filter shows.",
+            handler!(count),
+        )
+        .cost(Cost::Heavy)
+        .takes(FILTERS)
+        .answers(&[json(200, "Exact up to 10,000.", count_schema)]),
+        Route::new(
+            Method::GET,
+            "groups",
+            "groupInstances",
+            "Counts of instances by a column.",
+            handler!(groups),
+        )
+        .cost(Cost::Heavy)
+        .takes(FILTERS)
+        .takes(&[by])
+        .answers(&[json(200, "At most 200 groups, the largest first.", groups_schema)]),
+        Route::new(Method::GET, "instances/{id}", "getInstance", "One instance.", handler!(get))
+            .takes(&[KEY])
+            .answers(&[json(200, "The instance.", details_schema)])
+            .fails_with(OF_INSTANCE),
+    ]
+}
+
+fn page_schema() -> Schema {
+    object(
+        &[("rows", array(reference("ListedInstance"))), ("next", nullable(string())), ("partial", boolean())],
+        &[("scanned", integer())],
+    )
+}
+
+fn count_schema() -> Schema {
+    object(&[("rows", integer()), ("more", boolean())], &[("scanned", integer())])
+}
+
+fn groups_schema() -> Schema {
+    let group = object(&[("value", nullable(payload())), ("count", integer())], &[]);
+    object(
+        &[("groups", array(group)), ("others", integer()), ("scanned", integer()), ("partial", boolean())],
+        &[],
+    )
+}
+
+fn details_schema() -> Schema {
+    reference("InstanceDetails")
+}
+
+/// An instance with its details.
+pub(crate) fn details_members() -> Schema {
+    let cancel = object(&[("reason", string()), ("since_ms", time()), ("until_ms", time())], &[]);
+    object(
+        &[
+            ("turns", nullable(integer())),
+            ("events", nullable(integer())),
+            ("input", nullable(payload())),
+            ("output", nullable(payload())),
+            ("error", nullable(payload())),
+            ("reason", nullable(string())),
+            ("waits_for", array(reference("Wait"))),
+            ("more_waits", integer()),
+            ("untaken_events", map(integer())),
+            ("deadline_ms", nullable(time())),
+            ("cancel", nullable(cancel)),
+            ("trace", nullable(reference("TraceContext"))),
+        ],
+        &[("damage", string())],
+    )
+}
+
+/// A row of a list.
+#[derive(Serialize)]
+pub(crate) struct Listed<'a> {
+    #[serde(flatten)]
+    pub(crate) instance: &'a InstanceView,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) waits_for: Option<&'a [Wait]>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) more_waits: Option<usize>,
+}
+
+#[derive(Serialize)]
+struct ListPage<'a> {
+    rows: Vec<Listed<'a>>,
+    next: Option<String>,
+    partial: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    scanned: Option<u64>,
+}
+
+async fn list(ask: Ask) -> Answered {
+    let client = ask.client()?;
+    let selection = Selection::of(&client, &ask.query).await?;
+    let after = match ask.query.text("cursor") {
+        Some(cursor) => Some(cursor::instance_key(&cursor::decode(&selection.list, cursor)?)?),
+        None => None,
+    };
+    let mut selected = selection.page(&client, after, limit(&ask.query)).await?;
+    let mut explained = match ask.query.text("include") {
+        Some(_) => Some(client.explain_each(&selected.rows).await?),
+        None => None,
+    };
+    if ask.hides_payloads() {
+        selected.rows.iter_mut().for_each(redact::instance);
+        explained.iter_mut().flatten().for_each(redact::explanation);
+    }
+    let explained =
+        |place: usize| explained.as_ref().and_then(|explained: &Vec<Explanation>| explained.get(place));
+    let rows = selected.rows.iter().enumerate().map(|(place, instance)| Listed {
+        instance,
+        waits_for: explained(place).map(|explained| explained.waits.as_slice()),
+        more_waits: explained(place).map(|explained| explained.more),
+    });
+    let place = |key: PageKey| cursor::encode(&selection.list, key.as_bytes());
+    let next = selected.next.map(place);
+    ask.ok(&ListPage { rows: rows.collect(), next, partial: selected.partial, scanned: selected.scanned })
+}
+
+async fn count(ask: Ask) -> Answered {
+    #[derive(Serialize)]
+    struct Counted {
+        rows: u64,
+        more: bool,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        scanned: Option<u64>,
+    }
+    let client = ask.client()?;
+    let selection = Selection::of(&client, &ask.query).await?;
+    let (count, scanned) = selection.count(&client).await?;
+    ask.ok(&Counted { rows: count.rows, more: count.more, scanned })
+}
+
+#[derive(Serialize)]
+struct Group {
+    value: Option<Payload>,
+    count: u64,
+}
+
+async fn groups(ask: Ask) -> Answered {
+    #[derive(Serialize)]
+    struct Groups {
+        groups: Vec<Group>,
+        others: u64,
+        scanned: u64,
+        partial: bool,
+    }
+    let client = ask.client()?;
+    let by = ask.query.text("by").unwrap_or("status");
+    let attribute = by.strip_prefix("attr.").filter(|name| !name.is_empty());
+    if attribute.is_none() && !["name", "version", "status", "blocked_code"].contains(&by) {
+        return Err(Problem::bad_request("by is `name`, `version`, `status`, `blocked_code` or `attr.NAME`"));
+    }
+    let value = |row: &InstanceView| match (by, attribute) {
+        (_, Some(name)) => row.attributes.get(name).cloned(),
+        ("name", _) => Some(Payload::from(row.name.as_str())),
+        ("version", _) => Some(Payload::from(row.version.as_str())),
+        ("status", _) => Some(Payload::from(row.status.name())),
+        _ => row.blocked.as_ref().map(|blocked| Payload::from(blocked.code.as_str())),
+    };
+    let selection = Selection::of(&client, &ask.query).await?;
+    let mut counts: BTreeMap<Option<String>, Group> = BTreeMap::new();
+    let (began, mut after, mut scanned) = (Instant::now(), None, 0);
+    loop {
+        let page = selection.page(&client, after, 500).await?;
+        scanned += page.scanned.unwrap_or(page.rows.len() as u64);
+        for row in &page.rows {
+            let value = value(row);
+            let text = value.as_ref().map(|value| value.as_json().to_owned());
+            counts.entry(text).or_insert(Group { value, count: 0 }).count += 1;
+        }
+        after = page.next;
+        if after.is_none() || scanned >= GROUPED_ROWS || began.elapsed() >= GROUPING_TIME {
+            break;
+        }
+    }
+    let mut groups: Vec<Group> = counts.into_values().collect();
+    groups.sort_by_key(|group| std::cmp::Reverse(group.count));
+    let others = groups.drain(GROUPS.min(groups.len())..).map(|group| group.count).sum();
+    ask.ok(&Groups { groups, others, scanned, partial: after.is_some() })
+}
+
+/// An instance with its details.
+#[derive(Serialize)]
+struct Details {
+    #[serde(flatten)]
+    instance: InstanceView,
+    /// `None` if the history is damaged.
+    turns: Option<u64>,
+    events: Option<u64>,
+    input: Option<Payload>,
+    output: Option<Payload>,
+    error: Option<Payload>,
+    reason: Option<String>,
+    waits_for: Vec<Wait>,
+    more_waits: usize,
+    untaken_events: BTreeMap<String, usize>,
+    deadline_ms: Option<u64>,
+    cancel: Option<CancelView>,
+    trace: Option<TraceContext>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    damage: Option<String>,
+}
+
+#[derive(Serialize)]
+struct CancelView {
+    reason: String,
+    since_ms: u64,
+    until_ms: u64,
+}
+
+async fn get(ask: Ask) -> Answered {
+    let client = ask.client()?;
+    let mut instance = client.status(ask.id()).await?;
+    // Bound from here on, so that all parts are about the same instance.
+    let client = client.bound_to(instance.key);
+    let read = read_ends(&client, &instance).await;
+    let (first, last, damage) = match read {
+        Ok((first, last)) => (first, last, None),
+        // A damaged instance is shown with its row.
+        Err(ClientError::Store { source: damage @ StoreError::CorruptRow(_), .. }) => {
+            (None, None, Some(damage.to_string()))
+        }
+        Err(error) => return Err(error.into()),
+    };
+    let mut explained = match &damage {
+        None => Some(client.explain(ask.id()).await?),
+        Some(_) => None,
+    };
+    if ask.hides_payloads() {
+        redact::instance(&mut instance);
+        explained.iter_mut().for_each(redact::explanation);
+    }
+    let counts = |count: fn(&Turn) -> u64| damage.is_none().then(|| last.as_ref().map_or(0, count));
+    let started: Option<&Started> = first.as_ref().and_then(Turn::started);
+    let ending = last.as_ref().and_then(Turn::ending).map(Ended::from).unwrap_or_default();
+    let waits_for =
+        explained.as_mut().map(|explained| std::mem::take(&mut explained.waits)).unwrap_or_default();
+    let cancel = waits_for.iter().find_map(|wait| match &wait.reason {
+        WaitReason::Cancellation { reason, since, until } => {
+            let (since_ms, until_ms) = (since.as_millis(), until.as_millis());
+            Some(CancelView { reason: reason.clone(), since_ms, until_ms })
+        }
+        _ => None,
+    });
+    let details = Details {
+        turns: counts(|turn| turn.number),
+        events: counts(|turn| turn.events.last().map_or(0, |event| event.id.0)),
+        input: started.map(|started| started.input.clone()),
+        output: ending.output,
+        error: ending.error,
+        reason: ending.reason,
+        cancel,
+        waits_for,
+        more_waits: explained.as_ref().map_or(0, |explained| explained.more),
+        untaken_events: explained.map(|explained| explained.untaken_events).unwrap_or_default(),
+        deadline_ms: started.and_then(|started| started.deadline_ms),
+        trace: started.and_then(|started| started.trace.as_deref().cloned()),
+        damage,
+        instance,
+    };
+    ask.tagged(&details, false)
+}
+
+/// The first and the last turn of the current execution.
+async fn read_ends(
+    client: &Client,
+    instance: &InstanceView,
+) -> Result<(Option<Turn>, Option<Turn>), ClientError> {
+    let (id, execution) = (instance.id.as_str(), instance.execution);
+    let last = client.last_turn(id, execution).await?;
+    let first = client.turn_page(id, execution, 0, 1).await?.turns.into_iter().next();
+    let last = match last {
+        0 => None,
+        1 => first.clone(),
+        last => client.turn_page(id, execution, last - 1, 1).await?.turns.into_iter().next(),
+    };
+    Ok((first, last))
+}
+
+/// How an instance ended.
+#[derive(Debug, Default, Serialize)]
+pub(crate) struct Ended {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) output: Option<Payload>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) error: Option<Payload>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) reason: Option<String>,
+}
+
+impl From<&Ending> for Ended {
+    fn from(ending: &Ending) -> Ended {
+        match ending.clone() {
+            Ending::OrchestrationCompleted { output } => Ended { output: Some(output), ..Ended::default() },
+            Ending::OrchestrationFailed { error } => Ended { error: Some(error), ..Ended::default() },
+            Ending::OrchestrationCancelled { reason, output } => {
+                Ended { output, reason: Some(reason), error: None }
+            }
+            Ending::OrchestrationTerminated { reason } => Ended { reason: Some(reason), ..Ended::default() },
+            Ending::OrchestrationContinuedAsNew { .. } => Ended::default(),
+        }
+    }
+}
+
+/// The number of an event in a path.
+pub(crate) fn event_id(ask: &Ask, name: &str) -> Result<EventId, Problem> {
+    ask.number(name).map(EventId)
+}

@@ -1,0 +1,54 @@
+//! What all requests of a router share.
+
+use std::sync::Arc;
+
+use perennial::Client;
+use tokio::sync::Semaphore;
+
+use crate::access::{Failures, Sessions};
+use crate::operations::Operations;
+use crate::options::{Caller, Options, Role};
+use crate::stop::Stop;
+
+/// How many scans and exports run at a time.
+const HEAVY_REQUESTS: usize = 8;
+/// How many streams are open at a time.
+const STREAMS: usize = 256;
+
+pub(crate) struct Server {
+    pub(crate) client: Client,
+    pub(crate) options: Options,
+    pub(crate) sessions: Sessions,
+    pub(crate) failures: Failures,
+    pub(crate) heavy: Arc<Semaphore>,
+    pub(crate) streams: Arc<Semaphore>,
+    pub(crate) operations: Operations,
+}
+
+impl Server {
+    pub(crate) fn new(client: Client, options: Options) -> Arc<Server> {
+        Arc::new(Server {
+            client,
+            options,
+            sessions: Sessions::default(),
+            failures: Failures::default(),
+            heavy: Arc::new(Semaphore::new(HEAVY_REQUESTS)),
+            streams: Arc::new(Semaphore::new(STREAMS)),
+            operations: Operations::default(),
+        })
+    }
+
+    pub(crate) fn stop(&self) -> &Stop {
+        &self.options.stop
+    }
+
+    /// Whether the host of requests is checked.
+    pub(crate) fn checks_host(&self) -> bool {
+        self.options.checks_host.unwrap_or(!self.options.access.is_proven())
+    }
+
+    /// Whether payloads are hidden from a caller.
+    pub(crate) fn hides_payloads_from(&self, caller: &Caller) -> bool {
+        self.options.hide_payloads && caller.role == Role::Reader
+    }
+}

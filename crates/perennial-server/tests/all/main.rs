@@ -1,0 +1,14 @@
+//! The HTTP API over real sockets, mounted in an application and served beside the owner of a store.
+
+mod access;
+mod changes;
+mod contract;
+mod health;
+mod instances;
+mod matrix;
+mod mutated;
+mod reading;
+mod stopping;
+mod streams;
+mod wire;
+mod world;
