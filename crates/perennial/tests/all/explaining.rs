@@ -11,7 +11,7 @@ use perennial_core::store::{
 };
 use perennial_testkit::conformance::wait_for;
 
-use crate::support::{Place, now_ms, relaxed, soon, until, until_blocked};
+use super::support::{Place, now_ms, relaxed, soon, until, until_blocked};
 
 const HOUR: Duration = Duration::from_secs(3_600);
 const APPROVED: ExternalEvent<bool> = ExternalEvent::named("approved");
@@ -170,7 +170,7 @@ pub(crate) fn explained<'a>(
 ) -> impl Future<Output = Explanation> + 'a {
     let caller = std::panic::Location::caller();
     async move {
-        let deadline = tokio::time::Instant::now() + crate::support::PATIENCE / 2;
+        let deadline = tokio::time::Instant::now() + super::support::PATIENCE / 2;
         loop {
             let explanation = client.explain(id).await.unwrap();
             if explanation.to_string().starts_with(beginning) {
@@ -362,12 +362,12 @@ async fn h42_a_damaged_history_is_explained_as_such() {
     runtime.client().start(sleeps, "sleeps", ()).await.unwrap();
     explained(&runtime.client(), "sleeps", "timer").await;
     soon(runtime.shutdown()).await.unwrap();
-    let turns = place.connection().execute("UPDATE turns SET checksum = checksum + 1", []).unwrap();
+    let turns = place.execute("UPDATE turns SET checksum = checksum + 1");
     assert_eq!(turns, 1);
     let damaged = place.guest().explain("sleeps").await.unwrap();
     let unread = damaged.waits.iter().find(|wait| matches!(wait.reason, WaitReason::Unread { .. })).unwrap();
     assert!(unread.is_stuck() && unread.text.contains("PER-0101"), "{unread}");
-    place.connection().execute("UPDATE turns SET checksum = checksum - 1", []).unwrap();
+    place.execute("UPDATE turns SET checksum = checksum - 1");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
