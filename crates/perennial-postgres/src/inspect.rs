@@ -33,6 +33,8 @@ pub struct Inspection {
     pub known_schema: u32,
     /// Settings of the server that are off, so that a crash can lose or damage acknowledged commits.
     pub unsafe_settings: Vec<String>,
+    /// Whether the server has checksums of its pages.
+    pub has_data_checksums: bool,
     /// The server's clock at the time of the inspection, in milliseconds since 1970.
     pub now_ms: u64,
     /// The content of the schema; `None` if this build does not support its version.
@@ -91,6 +93,9 @@ pub async fn inspect(url: &str) -> Result<Inspection, StoreError> {
             unsafe_settings.push(name.to_owned());
         }
     }
+    let checksums = "SELECT current_setting('data_checksums')";
+    let row = client.query_typed_one(checksums, &[]).await.map_err(explained)?;
+    let has_data_checksums = row.get::<_, &str>(0) == "on";
     let version = schema::stored_version(client, &target).await?;
     let content = match version {
         schema::VERSION => Some(content(client, &target).await.map_err(explained)?),
@@ -102,6 +107,7 @@ pub async fn inspect(url: &str) -> Result<Inspection, StoreError> {
         schema: u32::try_from(version).unwrap_or_default(),
         known_schema: u32::try_from(schema::VERSION).unwrap_or_default(),
         unsafe_settings,
+        has_data_checksums,
         now_ms: now_ms.cast_unsigned(),
         content,
     })

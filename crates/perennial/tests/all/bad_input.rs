@@ -170,7 +170,10 @@ async fn g17_what_names_nobody_is_an_error_to_its_sender() {
     on_each_store(with_waiter, async |runtime, home, log| {
         nothing_is_lost(&runtime.client(), log, async || {
             let unknown = runtime.client().start("stranger", "new", Payload::null()).await;
-            assert_eq!(unknown, Err(ClientError::NotRegistered { name: "stranger".to_owned() }));
+            assert_eq!(
+                unknown,
+                Err(ClientError::NotRegistered { name: "stranger".to_owned(), similar: None })
+            );
             for client in clients(runtime, home) {
                 let missing = not_found("nobody");
                 assert_eq!(client.query("nobody", "sizes", Payload::null()).await, Err(missing.clone()));

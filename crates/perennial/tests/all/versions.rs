@@ -199,7 +199,7 @@ async fn g27_a_start_at_a_version_that_nobody_has_is_blocked_not_lost() {
         let runtime = builder(stage).orchestration("which", "1.0.0", which).start().await.unwrap();
         let client = runtime.client();
         let missing = client.start("who", "w", ()).await;
-        assert_eq!(missing, Err(ClientError::NotRegistered { name: "who".to_owned() }));
+        assert_eq!(missing, Err(ClientError::NotRegistered { name: "who".to_owned(), similar: None }));
         client.start_with("which", "w", (), at("2.0.0")).await.unwrap();
         log.started("w");
         log.troubled("w");

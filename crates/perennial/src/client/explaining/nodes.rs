@@ -5,6 +5,9 @@ use std::collections::BTreeMap;
 use perennial_core::store::{Directory, NodeInfo, SessionId, SessionRole, SessionRow, ShardOwner};
 use perennial_core::{NamePattern, Timestamp};
 
+use super::wait::WaitReason;
+use crate::similar::similar;
+
 /// The nodes at the time the directory was read.
 pub(super) struct Nodes {
     pub(super) now: Timestamp,
@@ -76,17 +79,22 @@ impl Nodes {
     }
 
     /// Whether a live node can run an orchestration at a version, or at any if none is set yet. Otherwise
-    /// returns the available versions.
-    pub(super) fn runs(&self, name: &str, version: &str) -> Result<(), Vec<String>> {
-        let registered = self.live.values().flat_map(|info| &info.orchestrations);
-        let mut versions: Vec<String> = registered
+    /// returns what there is instead.
+    pub(super) fn runs(&self, name: &str, version: &str) -> Result<(), WaitReason> {
+        let all = || self.live.values().flat_map(|info| &info.orchestrations);
+        let mut registered: Vec<String> = all()
             .filter(|(registered, _)| is_meant(registered, name))
             .map(|(_, version)| version.clone())
             .collect();
-        versions.sort();
-        versions.dedup();
-        let is_there = versions.iter().any(|one| version.is_empty() || one == version);
-        if is_there { Ok(()) } else { Err(versions) }
+        registered.sort();
+        registered.dedup();
+        if registered.iter().any(|one| version.is_empty() || one == version) {
+            return Ok(());
+        }
+        let similar =
+            if registered.is_empty() { similar(name, all().map(|(name, _)| name.as_str())) } else { None };
+        let (name, version, similar) = (name.to_owned(), version.to_owned(), similar.map(str::to_owned));
+        Err(WaitReason::OrchestrationNotRegistered { name, version, registered, similar })
     }
 
     fn session(&self, id: SessionId) -> Option<&SessionRow> {

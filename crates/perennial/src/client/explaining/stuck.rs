@@ -63,6 +63,8 @@ pub enum FindingKind {
     NoRuntime,
     /// Instances are blocked.
     Blocked,
+    /// Instances have so many unread events that senders are refused.
+    Full,
     /// No live node has an orchestration registered.
     OrchestrationNotRegistered,
     /// No live node has an activity registered.
@@ -156,6 +158,13 @@ impl Client {
             group.remedy = text::blocked_remedy(&blocked.code).to_owned();
             group.add(row);
         }
+        if row.full {
+            let group = groups.entry((FindingKind::Full, row.name.clone())).or_default();
+            group.text =
+                format!("instances of `{}` have so many unread events that senders are refused", row.name);
+            group.remedy = text::FULL_REMEDY.to_owned();
+            group.add(row);
+        }
         if row.blocked.is_some() {
             return Ok(());
         }
@@ -178,10 +187,8 @@ impl Client {
                 }
                 groups.entry(key).or_default().add(row);
             }
-        } else if let Err(registered) = nodes.runs(&row.name, &row.version) {
-            let (name, version) = (row.name.clone(), row.version.clone());
-            let place = format!("{name} {version}");
-            let reason = WaitReason::OrchestrationNotRegistered { name, version, registered };
+        } else if let Err(reason) = nodes.runs(&row.name, &row.version) {
+            let place = format!("{} {}", row.name, row.version);
             let group = groups.entry((FindingKind::OrchestrationNotRegistered, place)).or_default();
             group.text = text::line(&reason, nodes.now);
             group.remedy = text::remedy(&reason).unwrap_or_default();

@@ -41,11 +41,12 @@ pub(super) fn line(reason: &WaitReason, now: Timestamp) -> String {
             let tried = many(u64::from(*attempts), "time");
             format!("blocked for {}, tried {tried}: {}", age(*since, now), cut(reason))
         }
-        WaitReason::OrchestrationNotRegistered { name, version, registered } => {
+        WaitReason::OrchestrationNotRegistered { name, version, registered, similar } => {
             let version = if version.is_empty() { String::new() } else { format!(" {version}") };
-            let instead = match registered.is_empty() {
-                true => String::new(),
-                false => format!("; live nodes have {}", registered.join(", ")),
+            let instead = match (registered.is_empty(), similar) {
+                (true, None) => String::new(),
+                (true, Some(similar)) => format!("; did you mean `{similar}`?"),
+                (false, _) => format!("; live nodes have {}", registered.join(", ")),
             };
             format!("no live node has orchestration `{name}`{version} registered{instead}")
         }
@@ -247,6 +248,10 @@ fn failure(activity: &ActivityWait, now: Timestamp) -> String {
         None => format!("{past} failed"),
     }
 }
+
+/// The action for an instance with too many unread events.
+pub(super) const FULL_REMEDY: &str = "see what the code waits for instead with `perennial show`; let it read its events, or send \
+     them to more instances";
 
 /// The action for a wait that does not end without intervention.
 pub(super) fn remedy(reason: &WaitReason) -> Option<String> {
