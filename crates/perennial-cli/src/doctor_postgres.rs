@@ -87,11 +87,11 @@ fn safety_signs(found: &Inspection) -> Vec<Sign> {
             "synchronous_commit" => "a crash of the server loses commits that were acknowledged",
             _ => "a crash of the server's machine can damage the whole database",
         };
+        // The other settings can only be changed for the whole server.
+        let role = if name == "synchronous_commit" { ", or for this role and database," } else { "" };
         problem(
             format!("{name} is off on the server: {effect}"),
-            format!(
-                "set {name} = on in postgresql.conf, or for this role and database, and reload the server"
-            ),
+            format!("set {name} = on in postgresql.conf{role} and reload the server"),
         )
     };
     found.unsafe_settings.iter().map(sign).collect()

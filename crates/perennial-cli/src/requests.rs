@@ -100,9 +100,13 @@ pub(crate) async fn told_of_silence<T>(
         return answer;
     }
     // The answer, or its error, is more important than an explanation that cannot be read.
-    if let Ok(explained) = client.explain(id).await {
-        let hindrances = explained.waits.iter().filter(|wait| wait.reason.is_state() || wait.is_stuck());
-        hindrances.take(1).for_each(|wait| print_wait(store, id, "has not answered", wait, as_json));
+    let waits = client.explain(id).await.map(|explained| explained.waits).unwrap_or_default();
+    if let Some(wait) = waits.iter().find(|wait| wait.reason.is_state() || wait.is_stuck()) {
+        print_wait(store, id, "has not answered", wait, as_json);
+    } else if client.nodes().await.is_ok_and(|nodes| nodes.iter().all(|node| node.shards == 0)) {
+        // An instance that has ended waits for nothing, but only a runtime can ask its code.
+        let message = format!("{id} has not answered: no runtime is running on this store");
+        print_message(id, &message, Some("start the program"), as_json);
     }
     answer.await
 }
@@ -113,6 +117,10 @@ fn print_wait(store: &StoreAt, id: &str, state: &str, wait: &Wait, as_json: bool
         false => format!("{id} waits for {wait}"),
     };
     let remedy = wait.remedy.as_deref().map(|remedy| store.advice(remedy));
+    print_message(id, &message, remedy.as_deref(), as_json);
+}
+
+fn print_message(id: &str, message: &str, remedy: Option<&str>, as_json: bool) {
     if as_json {
         eprintln!("{}", json!({"waiting": {"id": id, "message": message, "remedy": remedy}}));
     } else {

@@ -134,12 +134,20 @@ async fn p8_programs_get_errors_as_json() {
 #[tokio::test]
 async fn p8_a_query_that_nobody_answers_says_why_before_it_gives_up() {
     let shop = Shop::stocked().await;
-    let asked = [&["query", "counter-1", "count"][..], &["update", "counter-1", "add", "1"]];
+    let asked = [
+        &["query", "counter-1", "count"][..],
+        &["update", "counter-1", "add", "1"],
+        // It has ended, so it waits for nothing; a runtime would still answer.
+        &["query", "order-1", "count"],
+    ];
     for arguments in asked {
         let result = shop.run(&[arguments, &["--patience", "1500ms"]].concat()).await;
         assert_eq!(result.code, 5, "{result:?}");
         let lines: Vec<&str> = result.stderr.lines().collect();
-        assert!(lines[0].starts_with("counter-1 has not answered: no runtime"), "{result:?}");
+        assert!(
+            lines[0].starts_with(&format!("{} has not answered: no runtime", arguments[1])),
+            "{result:?}"
+        );
         assert!(lines[1].starts_with("  remedy: start the program"), "{result:?}");
         assert!(lines[2].starts_with("error: PER-0624 not answered"), "{result:?}");
     }
