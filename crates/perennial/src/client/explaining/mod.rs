@@ -408,7 +408,7 @@ fn of_row(row: &InstanceRow, around: &Surroundings) -> Vec<WaitReason> {
         (None, None) => {}
     }
     if around.nodes.has_owners()
-        && let Err(reason) = around.nodes.runs(&row.name, &row.version)
+        && let Some(reason) = around.nodes.missing(&row.name, &row.version)
     {
         reasons.push(reason);
     }

@@ -78,9 +78,9 @@ impl Nodes {
         self.live.values().filter(serves).map(name_of).collect()
     }
 
-    /// Whether a live node can run an orchestration at a version, or at any if none is set yet. Otherwise
-    /// returns what there is instead.
-    pub(super) fn runs(&self, name: &str, version: &str) -> Result<(), WaitReason> {
+    /// What there is instead if no live node can run an orchestration at a version, or at any if none is set
+    /// yet; `None` if one can.
+    pub(super) fn missing(&self, name: &str, version: &str) -> Option<WaitReason> {
         let all = || self.live.values().flat_map(|info| &info.orchestrations);
         let mut registered: Vec<String> = all()
             .filter(|(registered, _)| is_meant(registered, name))
@@ -89,12 +89,12 @@ impl Nodes {
         registered.sort();
         registered.dedup();
         if registered.iter().any(|one| version.is_empty() || one == version) {
-            return Ok(());
+            return None;
         }
         let similar =
             if registered.is_empty() { similar(name, all().map(|(name, _)| name.as_str())) } else { None };
         let (name, version, similar) = (name.to_owned(), version.to_owned(), similar.map(str::to_owned));
-        Err(WaitReason::OrchestrationNotRegistered { name, version, registered, similar })
+        Some(WaitReason::OrchestrationNotRegistered { name, version, registered, similar })
     }
 
     fn session(&self, id: SessionId) -> Option<&SessionRow> {

@@ -187,7 +187,7 @@ impl Client {
                 }
                 groups.entry(key).or_default().add(row);
             }
-        } else if let Err(reason) = nodes.runs(&row.name, &row.version) {
+        } else if let Some(reason) = nodes.missing(&row.name, &row.version) {
             let place = format!("{} {}", row.name, row.version);
             let group = groups.entry((FindingKind::OrchestrationNotRegistered, place)).or_default();
             group.text = text::line(&reason, nodes.now);
