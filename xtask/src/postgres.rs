@@ -3,18 +3,18 @@
 //! Tests start servers of their own and need only the programs. On a machine without them, and with the right to install
 //! packages, the distribution's package is installed; elsewhere one line says what to do. Nothing is skipped.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 
 use crate::command::{self, Failure, announce};
+
+#[path = "../../crates/perennial-testkit/src/postgres/binaries.rs"]
+mod binaries;
 
 const STEP: &str = "postgres";
 
 /// What names a server to use instead.
 const URL_VARIABLE: &str = "PERENNIAL_TEST_POSTGRES";
-
-const MISSING: &str = "no PostgreSQL server is installed; install it (Debian and Ubuntu: sudo apt-get install postgresql), or \
-     name one in PERENNIAL_TEST_POSTGRES=postgres://user:password@host/database";
 
 /// Makes sure that tests can start a server.
 pub(crate) fn provide() -> Result<(), Failure> {
@@ -22,50 +22,113 @@ pub(crate) fn provide() -> Result<(), Failure> {
         announce(STEP, format_args!("the server that {URL_VARIABLE} names"));
         return Ok(());
     }
-    if let Some(bin) = find() {
-        announce(STEP, bin.display());
-        return Ok(());
+    let bin = find_or_install(binaries::find, &Installer { program: "apt-get".into(), is_root: is_root() })?;
+    announce(STEP, bin.display());
+    Ok(())
+}
+
+/// What installs packages on Debian and its kin.
+struct Installer {
+    program: PathBuf,
+    is_root: bool,
+}
+
+fn find_or_install(
+    find: impl Fn() -> Result<PathBuf, String>,
+    installer: &Installer,
+) -> Result<PathBuf, Failure> {
+    match find() {
+        Err(_) if installer.may_install() => {
+            installer.install()?;
+            find().map_err(|hint| Failure::new(STEP, hint))
+        }
+        found => found.map_err(|hint| Failure::new(STEP, hint)),
     }
-    if !may_install() {
-        return Err(Failure::new(STEP, MISSING));
+}
+
+impl Installer {
+    fn may_install(&self) -> bool {
+        self.is_root && command::has(&self.program.to_string_lossy(), &["--version"])
     }
-    let mut update = Command::new("apt-get");
-    update.args(["update", "--quiet"]);
-    command::run(STEP, update)?;
-    let mut install = Command::new("apt-get");
-    install.args(["install", "--yes", "--quiet", "--no-install-recommends", "postgresql"]);
-    install.env("DEBIAN_FRONTEND", "noninteractive");
-    command::run(STEP, install)?;
-    find().map(drop).ok_or_else(|| Failure::new(STEP, MISSING))
+
+    fn install(&self) -> Result<(), Failure> {
+        let mut update = Command::new(&self.program);
+        update.args(["update", "--quiet"]);
+        command::run(STEP, update)?;
+        let mut install = Command::new(&self.program);
+        install.args(["install", "--yes", "--quiet", "--no-install-recommends", "postgresql"]);
+        install.env("DEBIAN_FRONTEND", "noninteractive");
+        command::run(STEP, install)
+    }
 }
 
-/// Where the programs are: in PATH, or in Debian's directories. The test kit looks in the same places.
-fn find() -> Option<PathBuf> {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let versions = std::fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
-    let debian = versions.map(|version| version.path().join("bin"));
-    std::env::split_paths(&path).chain(debian).find(|bin| is_complete(bin))
-}
-
-fn is_complete(bin: &Path) -> bool {
-    ["initdb", "postgres", "pg_isready"].iter().all(|program| bin.join(program).is_file())
-}
-
-/// Whether packages can be installed: by root, on Debian or one of its kin.
-fn may_install() -> bool {
+fn is_root() -> bool {
     let identity = Command::new("id").arg("-u").output();
-    let is_root = identity.is_ok_and(|output| output.stdout.trim_ascii() == b"0");
-    is_root && command::has("apt-get", &["--version"])
+    identity.is_ok_and(|output| output.stdout.trim_ascii() == b"0")
 }
 
-#[cfg(test)]
+#[cfg(all(test, unix))]
 mod tests {
-    use super::{MISSING, is_complete};
-    use std::path::Path;
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::binaries::EmptyMachine;
+    use super::{Installer, find_or_install};
+
+    /// A package manager that logs its calls, and does `install` when it is asked to install the package.
+    fn package_manager(machine: &EmptyMachine, is_root: bool, install: &str) -> Installer {
+        let (program, root) = (machine.root.join("apt-get"), machine.root.display());
+        let script = format!(
+            "#!/bin/sh\necho \"$DEBIAN_FRONTEND:$*\" >> {root}/calls\ncase \"$1\" in install)\ncd {root}\n{install}\n;; esac\n"
+        );
+        fs::write(&program, script).unwrap();
+        fs::set_permissions(&program, fs::Permissions::from_mode(0o700)).unwrap();
+        Installer { program, is_root }
+    }
+
+    const INSTALL: &str = "mkdir -p versions/15/bin && touch versions/15/bin/initdb versions/15/bin/postgres versions/15/bin/pg_isready";
 
     #[test]
-    fn one_line_says_what_to_install() {
-        assert!(!MISSING.contains('\n') && MISSING.contains("apt-get install postgresql"));
-        assert!(!is_complete(Path::new("/nowhere")));
+    fn root_installs_the_missing_package_and_then_finds_it() {
+        let machine = EmptyMachine::new("root");
+        let installer = package_manager(&machine, true, INSTALL);
+        let found = find_or_install(|| machine.find(), &installer).unwrap();
+        assert_eq!(found, machine.root.join("versions/15/bin"));
+        let calls = fs::read_to_string(machine.root.join("calls")).unwrap();
+        let made: Vec<(&str, &str)> = calls.lines().filter_map(|line| line.split_once(':')).collect();
+        let expected =
+            ["--version", "update --quiet", "install --yes --quiet --no-install-recommends postgresql"];
+        assert_eq!(made.iter().map(|(_, arguments)| *arguments).collect::<Vec<_>>(), expected);
+        assert_eq!(made[2].0, "noninteractive");
+        find_or_install(|| machine.find(), &installer).unwrap();
+        assert_eq!(
+            fs::read_to_string(machine.root.join("calls")).unwrap(),
+            calls,
+            "nothing is installed twice"
+        );
+    }
+
+    #[test]
+    fn without_the_right_to_install_one_line_says_what_to_install() {
+        let machine = EmptyMachine::new("user");
+        let installer = package_manager(&machine, false, INSTALL);
+        let failure = find_or_install(|| machine.find(), &installer).unwrap_err().to_string();
+        assert!(!failure.contains('\n') && failure.contains("sudo apt-get install postgresql"), "{failure}");
+        assert!(!machine.root.join("calls").exists(), "nothing was tried");
+        // Another distribution.
+        let elsewhere = Installer { program: machine.root.join("no-such-program"), is_root: true };
+        let failure = find_or_install(|| machine.find(), &elsewhere).unwrap_err().to_string();
+        assert!(failure.contains("sudo apt-get install postgresql"), "{failure}");
+    }
+
+    #[test]
+    fn an_installation_that_fails_or_brings_nothing_is_reported() {
+        let machine = EmptyMachine::new("broken");
+        let broken = package_manager(&machine, true, "exit 100");
+        let failure = find_or_install(|| machine.find(), &broken).unwrap_err().to_string();
+        assert!(failure.starts_with("step `postgres` failed: exit status: 100"), "{failure}");
+        let empty = package_manager(&machine, true, "true");
+        let failure = find_or_install(|| machine.find(), &empty).unwrap_err().to_string();
+        assert!(failure.contains("no PostgreSQL server is installed"), "{failure}");
     }
 }

@@ -32,8 +32,10 @@ pub(crate) async fn run(store: &StoreAt, change: Change, as_json: bool) -> Resul
         }
         Change::Query { id, query, input, patience } => {
             let input = requests::read_input(&input)?;
-            let answer = client.patience(patience).query(&id, &query, input).await?;
-            requests::answer(as_json, &id, &answer)
+            let client = client.patience(patience);
+            let answer =
+                requests::told_of_silence(store, &client, &id, as_json, client.query(&id, &query, input));
+            requests::answer(as_json, &id, &answer.await?)
         }
         Change::Update { id, update, input, key, or_start, start_input, patience } => {
             let client = client.patience(patience);
@@ -42,7 +44,8 @@ pub(crate) async fn run(store: &StoreAt, change: Change, as_json: bool) -> Resul
                 update = update.or_start(orchestration, requests::text_input(start_input.as_deref())?);
             }
             update = key.into_iter().fold(update, SendUpdate::once);
-            requests::answer(as_json, &id, &update.await.map_err(perennial::Error::from)?)
+            let answer = requests::told_of_silence(store, &client, &id, as_json, update.into_future());
+            requests::answer(as_json, &id, &answer.await.map_err(perennial::Error::from)?)
         }
         Change::Cancel { which, reason, grace } => {
             let verb = Verb::new(Action::Cancel { reason, grace }, "cancel", "cancel requested");

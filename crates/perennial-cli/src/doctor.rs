@@ -351,7 +351,7 @@ pub(crate) fn findings(store: &StoreAt, signs: &[Sign]) -> Vec<Value> {
             Some(json!({"level": "note", "problem": what, "remedy": store.advice(remedy)}))
         }
         Sign::Problem { what, remedy } => {
-            Some(json!({"level": "trouble", "problem": what, "remedy": store.advice(remedy)}))
+            Some(json!({"level": "look", "problem": what, "remedy": store.advice(remedy)}))
         }
     };
     signs.iter().filter_map(as_finding).collect()

@@ -27,6 +27,7 @@ pub(crate) async fn run(store: &StoreAt, url: &str, as_json: bool) -> Result<(),
     let mut signs =
         vec![server_sign(&found), schema_sign(found.schema, found.known_schema, "the schema is empty")];
     signs.extend(safety_signs(&found));
+    signs.extend(checksum_sign(&found));
     signs.extend(clock_sign(found.now_ms, here_ms));
     let (mut stats, mut instances) = (None, Instances::default());
     if let Some(content) = &found.content {
@@ -51,6 +52,7 @@ pub(crate) async fn run(store: &StoreAt, url: &str, as_json: bool) -> Result<(),
             "healthy": is_healthy,
             "server": found.server,
             "unsafe_settings": found.unsafe_settings,
+            "data_checksums": found.has_data_checksums,
             "clock_ahead_ms": i128::from(found.now_ms) - i128::from(here_ms),
             "schema": {"name": found.schema_name, "store": found.schema, "known": found.known_schema},
             "nodes": nodes,
@@ -85,14 +87,22 @@ fn safety_signs(found: &Inspection) -> Vec<Sign> {
             "synchronous_commit" => "a crash of the server loses commits that were acknowledged",
             _ => "a crash of the server's machine can damage the whole database",
         };
+        // The other settings can only be changed for the whole server.
+        let role = if name == "synchronous_commit" { ", or for this role and database," } else { "" };
         problem(
             format!("{name} is off on the server: {effect}"),
-            format!(
-                "set {name} = on in postgresql.conf, or for this role and database, and reload the server"
-            ),
+            format!("set {name} = on in postgresql.conf{role} and reload the server"),
         )
     };
     found.unsafe_settings.iter().map(sign).collect()
+}
+
+/// The store has checksums of bodies and turns. Those of the server cover everything else.
+fn checksum_sign(found: &Inspection) -> Option<Sign> {
+    (!found.has_data_checksums).then(|| Sign::Note {
+        what: "the server has no checksums of its pages: damage by the disk may stay unnoticed".to_owned(),
+        remedy: "stop the server, and turn them on with `pg_checksums --enable`".to_owned(),
+    })
 }
 
 /// The store's time is the server's. This machine's clock matters only to people who compare the two.

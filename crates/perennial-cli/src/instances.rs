@@ -291,8 +291,10 @@ fn instances(tree: &Tree) -> Vec<InstanceView> {
 }
 
 fn tree_line(instance: &InstanceView, waits: &BTreeMap<InstanceKey, String>) -> String {
-    let blocked =
-        instance.blocked.as_ref().map_or_else(String::new, |blocked| format!(", blocked {}", blocked.code));
+    let blocked = instance.blocked.as_ref().map_or_else(String::new, |blocked| match blocked.pause {
+        Some(_) => ", paused".to_owned(),
+        None => format!(", blocked {}", blocked.code),
+    });
     let version = version(&instance.version);
     let waits = waits.get(&instance.key).map_or_else(String::new, |waits| format!("  waits for {waits}"));
     format!("{}  {} {version}  {}{blocked}{waits}", instance.id, instance.name, instance.status.name())

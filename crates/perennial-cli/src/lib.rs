@@ -117,11 +117,11 @@ async fn run_command(arguments: Arguments, codecs: Codecs) -> Result<(), Failure
             Err(Failure::usage("name instances or use a filter, not both"))
         }
         Command::Export { ids, filter, output } => {
-            let client = store.open()?;
+            let client = store.open_to_look()?;
             let filter = store::filter(&client, &filter).await?;
             histories::export(&client, &ids, filter, output.as_deref()).await
         }
-        Command::Top { every, once } => top::top(&store.open()?, every, once, as_json).await,
+        Command::Top { every, once } => top::top(&store.open_to_look()?, every, once, as_json).await,
         Command::Nodes => nodes::run(&store.open_to_look()?, as_json).await,
         Command::Doctor => doctor::run(&store, as_json).await,
         Command::Move { reopen: Some(url), .. } => moving::reopen(&url, as_json).await,

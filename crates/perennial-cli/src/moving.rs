@@ -25,7 +25,7 @@ pub(crate) async fn run(from: &str, to: &str, as_json: bool) -> Result<(), Failu
     let rows: Vec<String> = report
         .tables
         .iter()
-        .filter(|table| !matches!(table.name, "counters" | "shards"))
+        .filter(|table| table.rows > 0 && !matches!(table.name, "counters" | "shards"))
         .map(|table| many(table.rows, table.name.trim_end_matches('s')))
         .collect();
     line(format!("moved {from} to {to}: {}; counts and hashes match", rows.join(", ")))?;

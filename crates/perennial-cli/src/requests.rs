@@ -20,6 +20,8 @@ use crate::store::StoreAt;
 const LOOK_EVERY: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(10));
 /// An instance that has not ended after this time is explained, even if nothing is wrong.
 const USUAL: Duration = Duration::from_secs(3);
+/// How long an answer may take before the silence is explained.
+const SILENCE: Duration = Duration::from_secs(1);
 
 pub(crate) fn read_input(input: &Input) -> Result<Payload, Failure> {
     match (&input.input, &input.input_file) {
@@ -78,18 +80,47 @@ async fn report_waits(store: &StoreAt, client: &Client, id: &str, as_json: bool)
         };
         let told: Vec<&Wait> = waits.iter().filter(is_told).collect();
         for wait in told.iter().filter(|wait| !printed.contains(&discriminant(&wait.reason))) {
-            print_wait(store, id, wait, as_json);
+            print_wait(store, id, "has not ended", wait, as_json);
         }
         printed = told.into_iter().map(|wait| discriminant(&wait.reason)).collect();
     }
 }
 
-fn print_wait(store: &StoreAt, id: &str, wait: &Wait, as_json: bool) {
+/// Waits for an answer. If none comes within a short time, prints to standard error what keeps the instance from
+/// answering, if anything does.
+pub(crate) async fn told_of_silence<T>(
+    store: &StoreAt,
+    client: &Client,
+    id: &str,
+    as_json: bool,
+    answer: impl Future<Output = T>,
+) -> T {
+    let mut answer = std::pin::pin!(answer);
+    if let Ok(answer) = tokio::time::timeout(SILENCE, &mut answer).await {
+        return answer;
+    }
+    // The answer, or its error, is more important than an explanation that cannot be read.
+    let waits = client.explain(id).await.map(|explained| explained.waits).unwrap_or_default();
+    if let Some(wait) = waits.iter().find(|wait| wait.reason.is_state() || wait.is_stuck()) {
+        print_wait(store, id, "has not answered", wait, as_json);
+    } else if client.nodes().await.is_ok_and(|nodes| nodes.iter().all(|node| node.shards == 0)) {
+        // An instance that has ended waits for nothing, but only a runtime can ask its code.
+        let message = format!("{id} has not answered: no runtime is running on this store");
+        print_message(id, &message, Some("start the program"), as_json);
+    }
+    answer.await
+}
+
+fn print_wait(store: &StoreAt, id: &str, state: &str, wait: &Wait, as_json: bool) {
     let message = match wait.reason.is_state() {
-        true => format!("{id} has not ended: {wait}"),
+        true => format!("{id} {state}: {wait}"),
         false => format!("{id} waits for {wait}"),
     };
     let remedy = wait.remedy.as_deref().map(|remedy| store.advice(remedy));
+    print_message(id, &message, remedy.as_deref(), as_json);
+}
+
+fn print_message(id: &str, message: &str, remedy: Option<&str>, as_json: bool) {
     if as_json {
         eprintln!("{}", json!({"waiting": {"id": id, "message": message, "remedy": remedy}}));
     } else {

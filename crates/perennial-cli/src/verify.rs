@@ -9,7 +9,7 @@ use crate::remedy::quoted;
 use crate::store::StoreAt;
 
 pub(crate) async fn run(store: &StoreAt, as_json: bool) -> Result<(), Failure> {
-    let client = store.open()?;
+    let client = store.open_to_look()?;
     let bar = progress(Some(0), "verifying");
     let verified = client
         .verify(|progress| {

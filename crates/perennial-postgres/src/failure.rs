@@ -63,7 +63,16 @@ pub(crate) fn classify(error: &Error, access: Access) -> CallError {
         other if other.starts_with("22") || other.starts_with("23") || other.starts_with("54") => {
             CallError::Refused(text)
         }
-        _ => CallError::Store(StoreError::Unavailable(text)),
+        _ => CallError::Store(StoreError::Unavailable(with_pooler_hint(text, code))),
+    }
+}
+
+/// Adds what to do to an error that statements prepared on another connection cause.
+pub(crate) fn with_pooler_hint(text: String, code: &SqlState) -> String {
+    if [&SqlState::INVALID_SQL_STATEMENT_NAME, &SqlState::DUPLICATE_PSTATEMENT].contains(&code) {
+        format!("{text}; behind a pooler that assigns connections per transaction, the URL needs pooler=on")
+    } else {
+        text
     }
 }
 

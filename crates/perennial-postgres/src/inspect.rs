@@ -6,6 +6,7 @@ use perennial_core::shard::{BodyError, Message};
 use perennial_core::store::{NodeInfo, StoreError};
 use tokio_postgres::Client;
 use tokio_postgres::error::Error;
+use tokio_postgres::types::Type;
 
 use crate::connection::Connection;
 use crate::options::{PostgresOptions, Target};
@@ -32,6 +33,8 @@ pub struct Inspection {
     pub known_schema: u32,
     /// Settings of the server that are off, so that a crash can lose or damage acknowledged commits.
     pub unsafe_settings: Vec<String>,
+    /// Whether the server has checksums of its pages.
+    pub has_data_checksums: bool,
     /// The server's clock at the time of the inspection, in milliseconds since 1970.
     pub now_ms: u64,
     /// The content of the schema; `None` if this build does not support its version.
@@ -78,15 +81,21 @@ pub async fn inspect(url: &str) -> Result<Inspection, StoreError> {
     let client = connection.client();
     let explained = |error: Error| schema::explain(&target, &error);
     let server = "SELECT current_setting('server_version'), floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint";
-    let row = client.query_one(server, &[]).await.map_err(explained)?;
+    let row = client.query_typed_one(server, &[]).await.map_err(explained)?;
     let (server, now_ms): (String, i64) = (row.get(0), row.get(1));
     let mut unsafe_settings = Vec::new();
     for name in SAFETY {
-        let row = client.query_one("SELECT current_setting($1)", &[&name]).await.map_err(explained)?;
+        let row = client
+            .query_typed_one("SELECT current_setting($1)", &[(&name, Type::TEXT)])
+            .await
+            .map_err(explained)?;
         if row.get::<_, &str>(0) == "off" {
             unsafe_settings.push(name.to_owned());
         }
     }
+    let checksums = "SELECT current_setting('data_checksums')";
+    let row = client.query_typed_one(checksums, &[]).await.map_err(explained)?;
+    let has_data_checksums = row.get::<_, &str>(0) == "on";
     let version = schema::stored_version(client, &target).await?;
     let content = match version {
         schema::VERSION => Some(content(client, &target).await.map_err(explained)?),
@@ -98,6 +107,7 @@ pub async fn inspect(url: &str) -> Result<Inspection, StoreError> {
         schema: u32::try_from(version).unwrap_or_default(),
         known_schema: u32::try_from(schema::VERSION).unwrap_or_default(),
         unsafe_settings,
+        has_data_checksums,
         now_ms: now_ms.cast_unsigned(),
         content,
     })
@@ -109,7 +119,7 @@ async fn content(client: &Client, target: &Target) -> Result<Content, Error> {
          (SELECT count(*) FROM @.shards AS h WHERE h.session = s.id) FROM @.sessions AS s ORDER BY s.node";
     let mut found = Content::default();
     let mut last = None;
-    for row in client.query(&named(sessions), &[]).await? {
+    for row in client.query_typed(&named(sessions), &[]).await? {
         let (role, node, is_live): (String, String, bool) = (row.get(0), row.get(1), row.get(3));
         match (role.as_str(), is_live) {
             ("maintenance", _) => continue,
@@ -130,25 +140,26 @@ async fn content(client: &Client, target: &Target) -> Result<Content, Error> {
     }
     let bytes = "SELECT coalesce(sum(pg_total_relation_size(c.oid)), 0)::bigint FROM pg_catalog.pg_class AS c \
          JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace WHERE n.nspname = $1 AND c.relkind = 'r'";
-    found.bytes = client.query_one(bytes, &[&target.options.schema]).await?.get::<_, i64>(0).cast_unsigned();
+    let row = client.query_typed_one(bytes, &[(&target.options.schema, Type::TEXT)]).await?;
+    found.bytes = row.get::<_, i64>(0).cast_unsigned();
     let overdue = "SELECT id, wake_at_ms FROM @.instances \
          WHERE wake_at_ms < @.now_ms() AND status < 2 AND blocked IS NULL ORDER BY wake_at_ms LIMIT 1";
-    let row = client.query_opt(&named(overdue), &[]).await?;
+    let row = client.query_typed_opt(&named(overdue), &[]).await?;
     found.oldest_overdue = row.map(|row| (row.get(0), row.get::<_, i64>(1).cast_unsigned()));
     let owed = "SELECT count(*) FROM @.instances WHERE owed AND status < 2";
-    found.owed = client.query_one(&named(owed), &[]).await?.get::<_, i64>(0).cast_unsigned();
+    found.owed = client.query_typed_one(&named(owed), &[]).await?.get::<_, i64>(0).cast_unsigned();
     let queued = "SELECT name, tag, count(*) FROM @.tasks WHERE state = 0 GROUP BY name, tag ORDER BY name, tag LIMIT $1";
-    let rows = client.query(&named(queued), &[&(MAX_LISTED as i64)]).await?;
+    let rows = client.query_typed(&named(queued), &[(&(MAX_LISTED as i64), Type::INT8)]).await?;
     found.queued =
         rows.iter().map(|row| (row.get(0), row.get(1), row.get::<_, i64>(2).cast_unsigned())).collect();
     let waiting = "SELECT count(*) FROM (SELECT 1 FROM @.inbox AS b JOIN @.instances AS i ON i.key = b.key \
          WHERE i.blocked IS NULL AND NOT (i.status = 0 AND i.wake_at_ms IS NOT NULL AND i.wake_at_ms > @.now_ms()) \
          LIMIT $1) AS w";
-    let row = client.query_one(&named(waiting), &[&MAX_CHECKED_MESSAGES]).await?;
+    let row = client.query_typed_one(&named(waiting), &[(&MAX_CHECKED_MESSAGES, Type::INT8)]).await?;
     found.waiting = row.get::<_, i64>(0).cast_unsigned();
     let messages = "SELECT b.number, coalesce((SELECT i.id FROM @.instances AS i WHERE i.key = b.key), ''), b.body \
          FROM @.inbox AS b ORDER BY b.shard, b.number LIMIT $1";
-    for row in client.query(&named(messages), &[&MAX_CHECKED_MESSAGES]).await? {
+    for row in client.query_typed(&named(messages), &[(&MAX_CHECKED_MESSAGES, Type::INT8)]).await? {
         if let Err(error) = Message::decode(row.get(2))
             && found.unreadable.len() < MAX_LISTED
         {

@@ -6,7 +6,9 @@
 
 use std::sync::LazyLock;
 
-use perennial_core::store::{Count, Criteria, InstanceRow, KeyRange, Page, PageKey, Status, StoreError};
+use perennial_core::store::{
+    Count, Criteria, InstanceRow, KeyRange, Page, PageKey, Source, SourceChoice, StoreError,
+};
 use tokio_postgres::types::{ToSql, Type};
 use uuid::Uuid;
 
@@ -17,11 +19,6 @@ use crate::store::Inner;
 
 /// Number of rows read at once.
 const CHUNK: usize = 500;
-/// A source whose rows have to be sorted is used only if it has at most this many. Counting stops beyond this number.
-const FEW: u64 = 10_000;
-/// A source with at most this many rows is used without counting the others.
-const VERY_FEW: u64 = 100;
-
 /// Conditions that the server evaluates for every source. `$1` is the key after which the page continues, `$2` the
 /// number of rows.
 const CONDITIONS: &str = "($3::smallint[] IS NULL OR i.status = ANY ($3)) AND ($4::text IS NULL OR i.name = $4) \
@@ -29,24 +26,6 @@ const CONDITIONS: &str = "($3::smallint[] IS NULL OR i.status = ANY ($3)) AND ($
      AND ($7::boolean IS NULL OR (i.blocked IS NOT NULL) = $7) AND ($8::text IS NULL OR i.parent_key = $8) \
      AND ($9::bigint IS NULL OR i.created_ms >= $9) AND ($10::bigint IS NULL OR i.created_ms < $10) \
      AND ($11::bigint IS NULL OR i.ended_ms < $11)";
-
-/// A set of rows that contains every match, such as a range of an index.
-#[derive(Clone, Debug, PartialEq)]
-enum Source {
-    All,
-    Blocked,
-    Status(Status),
-    Name(String),
-    Parent(String),
-    /// An attribute's name and the order key of its value.
-    Attribute(String, Vec<u8>),
-    /// An attribute's name and the range of its order keys.
-    AttributeRange(String, KeyRange),
-    /// Ids from the first (inclusive) to the second (exclusive).
-    Ids(String, Option<String>),
-    /// Instances that ended before this time.
-    EndedBefore(u64),
-}
 
 /// The tables and the condition of each kind of source. Its own parameters are numbered from `$12` in a page and from
 /// `$2` in a count. The last value is true if the index does not return rows in the order of keys, so that all of them
@@ -106,57 +85,55 @@ static STATEMENTS: LazyLock<Vec<[String; 4]>> = LazyLock::new(|| {
     PLACES.iter().map(statements).collect()
 });
 
-impl Source {
-    fn kind(&self) -> usize {
-        match self {
-            Source::All => 0,
-            Source::Blocked => 1,
-            Source::Status(_) => 2,
-            Source::Name(_) => 3,
-            Source::Parent(_) => 4,
-            Source::Attribute(..) => 5,
-            Source::AttributeRange(..) => 6,
-            Source::Ids(_, Some(_)) => 7,
-            Source::Ids(_, None) => 8,
-            Source::EndedBefore(_) => 9,
+fn kind(source: &Source) -> usize {
+    match source {
+        Source::All => 0,
+        Source::Blocked => 1,
+        Source::Status(_) => 2,
+        Source::Name(_) => 3,
+        Source::Parent(_) => 4,
+        Source::Attribute(..) => 5,
+        Source::AttributeRange(..) => 6,
+        Source::Ids(_, Some(_)) => 7,
+        Source::Ids(_, None) => 8,
+        Source::EndedBefore(_) => 9,
+    }
+}
+
+fn needs_sorting(source: &Source) -> bool {
+    PLACES[kind(source)].2
+}
+
+/// The source's own parameters.
+fn values(source: &Source) -> Vec<(Box<dyn ToSql + Sync + Send>, Type)> {
+    match source {
+        Source::All | Source::Blocked => vec![],
+        Source::Status(status) => vec![(Box::new(status_code(*status)), Type::INT2)],
+        Source::Name(text) | Source::Parent(text) | Source::Ids(text, None) => {
+            vec![(Box::new(text.clone()), Type::TEXT)]
         }
-    }
-
-    fn needs_sorting(&self) -> bool {
-        PLACES[self.kind()].2
-    }
-
-    /// The source's own parameters.
-    fn values(&self) -> Vec<(Box<dyn ToSql + Sync + Send>, Type)> {
-        match self {
-            Source::All | Source::Blocked => vec![],
-            Source::Status(status) => vec![(Box::new(status_code(*status)), Type::INT2)],
-            Source::Name(text) | Source::Parent(text) | Source::Ids(text, None) => {
-                vec![(Box::new(text.clone()), Type::TEXT)]
-            }
-            Source::Attribute(name, key) => {
-                vec![(Box::new(name.clone()), Type::TEXT), (Box::new(indexed(key)), Type::BYTEA)]
-            }
-            Source::AttributeRange(name, KeyRange { from, before }) => vec![
-                (Box::new(name.clone()), Type::TEXT),
-                (Box::new(indexed(from)), Type::BYTEA),
-                (Box::new(indexed(before)), Type::BYTEA),
-            ],
-            Source::Ids(from, Some(before)) => {
-                vec![(Box::new(from.clone()), Type::TEXT), (Box::new(before.clone()), Type::TEXT)]
-            }
-            Source::EndedBefore(at_ms) => vec![(Box::new(bound(*at_ms)), Type::INT8)],
+        Source::Attribute(name, key) => {
+            vec![(Box::new(name.clone()), Type::TEXT), (Box::new(indexed(key)), Type::BYTEA)]
         }
+        Source::AttributeRange(name, KeyRange { from, before }) => vec![
+            (Box::new(name.clone()), Type::TEXT),
+            (Box::new(indexed(from)), Type::BYTEA),
+            (Box::new(indexed(before)), Type::BYTEA),
+        ],
+        Source::Ids(from, Some(before)) => {
+            vec![(Box::new(from.clone()), Type::TEXT), (Box::new(before.clone()), Type::TEXT)]
+        }
+        Source::EndedBefore(at_ms) => vec![(Box::new(bound(*at_ms)), Type::INT8)],
     }
+}
 
-    /// Number of rows of the source. `at_most + 1` stands for any larger number.
-    async fn size(&self, inner: &Inner, at_most: u64) -> Result<u64, StoreError> {
-        let (limit, own) = (bound(at_most.saturating_add(1)), self.values());
-        let mut arguments: Vec<Argument<'_>> = vec![(&limit, Type::INT8)];
-        arguments.extend(own.iter().map(|(value, type_)| (&**value as &(dyn ToSql + Sync), type_.clone())));
-        let rows = inner.query_planned(&STATEMENTS[self.kind()][3], &arguments).await?;
-        read_number(inner.one(&rows)?, 0)
-    }
+/// Number of rows of the source. `at_most + 1` stands for any larger number.
+async fn size(inner: &Inner, source: &Source, at_most: u64) -> Result<u64, StoreError> {
+    let (limit, own) = (bound(at_most.saturating_add(1)), values(source));
+    let mut arguments: Vec<Argument<'_>> = vec![(&limit, Type::INT8)];
+    arguments.extend(own.iter().map(|(value, type_)| (&**value as &(dyn ToSql + Sync), type_.clone())));
+    let rows = inner.query_planned(&STATEMENTS[kind(source)][3], &arguments).await?;
+    read_number(inner.one(&rows)?, 0)
 }
 
 /// The part of an order key that is indexed.
@@ -277,7 +254,7 @@ async fn query_source(
     let blocked = filter.blocked.filter(|blocked| *blocked);
     let parent = filter.parent.map(|parent| parent.to_string());
     let (from, before) = (filter.created_from_ms.map(bound), filter.created_before_ms.map(bound));
-    let (ended, own) = (filter.ended_before_ms.map(bound), source.values());
+    let (ended, own) = (filter.ended_before_ms.map(bound), values(source));
     let mut arguments: Vec<Argument<'_>> = vec![
         (&after, Type::UUID),
         (&limit, Type::INT8),
@@ -292,80 +269,17 @@ async fn query_source(
         (&ended, Type::INT8),
     ];
     arguments.extend(own.iter().map(|(value, type_)| (&**value as &(dyn ToSql + Sync), type_.clone())));
-    inner.query_planned(&STATEMENTS[source.kind()][statement], &arguments).await
+    inner.query_planned(&STATEMENTS[kind(source)][statement], &arguments).await
 }
 
 /// Chooses the sources that together contain every match and have the fewest other rows.
 async fn sources(inner: &Inner, filter: &Criteria) -> Result<Vec<Source>, StoreError> {
-    let mut candidates = candidates(filter);
-    if let [only] = &mut candidates[..]
-        && !only.iter().any(Source::needs_sorting)
-    {
-        return Ok(std::mem::take(only));
+    let mut choice = SourceChoice::new(filter, needs_sorting);
+    while let Some(source) = choice.to_count() {
+        let rows = size(inner, source, SourceChoice::COUNT_LIMIT).await?;
+        choice.set_count(rows);
     }
-    let mut best = (u64::MAX, vec![Source::All]);
-    for candidate in candidates {
-        let mut size = 0;
-        for source in &candidate {
-            size += source.size(inner, FEW).await?;
-        }
-        if size > FEW && candidate.iter().any(Source::needs_sorting) {
-            continue;
-        }
-        if size < best.0 {
-            best = (size, candidate);
-        }
-        if best.0 <= VERY_FEW {
-            break;
-        }
-    }
-    Ok(best.1)
-}
-
-/// All combinations of sources that contain every match, the most selective first.
-fn candidates(filter: &Criteria) -> Vec<Vec<Source>> {
-    let mut candidates = Vec::new();
-    if let Some(parent) = &filter.parent {
-        candidates.push(vec![Source::Parent(parent.to_string())]);
-    }
-    if filter.blocked == Some(true) || filter.paused == Some(true) {
-        candidates.push(vec![Source::Blocked]);
-    }
-    for (name, range) in filter.attribute_ranges() {
-        let name = name.to_owned();
-        candidates.push(vec![match range.only() {
-            Some(order_key) => Source::Attribute(name, order_key.to_vec()),
-            None => Source::AttributeRange(name, range),
-        }]);
-    }
-    if let Some(prefix) = filter.id_prefix.as_ref().filter(|prefix| !prefix.is_empty()) {
-        candidates.push(vec![Source::Ids(prefix.clone(), after_prefix(prefix))]);
-    }
-    // Most instances are completed, so an index in the order of keys would not help.
-    if !filter.statuses.is_empty() && !filter.statuses.contains(&Status::Completed) {
-        let asked = Status::ALL.into_iter().filter(|status| filter.statuses.contains(status));
-        candidates.push(asked.map(Source::Status).collect());
-    }
-    if let Some(ended_before_ms) = filter.ended_before_ms {
-        candidates.push(vec![Source::EndedBefore(ended_before_ms)]);
-    }
-    if let Some(name) = &filter.name {
-        candidates.push(vec![Source::Name(name.clone())]);
-    }
-    candidates
-}
-
-/// The smallest text that is greater than every text with the prefix; `None` if there is none.
-fn after_prefix(prefix: &str) -> Option<String> {
-    let mut rest = prefix.to_owned();
-    while let Some(last) = rest.pop() {
-        let next = (u32::from(last) + 1..=u32::from(char::MAX)).find_map(char::from_u32);
-        if let Some(next) = next {
-            rest.push(next);
-            return Some(rest);
-        }
-    }
-    None
+    Ok(choice.finish())
 }
 
 #[cfg(test)]
@@ -373,16 +287,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn s7_texts_with_a_prefix_end_before_the_next_one() {
-        assert_eq!(after_prefix("order-").as_deref(), Some("order."));
-        assert_eq!(after_prefix("a\u{d7ff}").as_deref(), Some("a\u{e000}"));
-        assert_eq!(after_prefix("a\u{10ffff}").as_deref(), Some("b"));
-        assert_eq!(after_prefix("\u{10ffff}"), None);
-    }
-
-    #[test]
     fn s7_every_kind_of_source_has_its_statements() {
         assert_eq!(STATEMENTS.len(), PLACES.len());
-        assert_eq!(Source::EndedBefore(0).kind(), PLACES.len() - 1);
+        assert_eq!(kind(&Source::EndedBefore(0)), PLACES.len() - 1);
     }
 }

@@ -101,8 +101,8 @@ impl PostgresOptions {
     }
 
     /// Sets whether the server is behind a pooler that assigns connections per transaction. The store then keeps no
-    /// state in a session: no prepared statements, no settings and no hints. `relaxed` and `read_only` have no effect.
-    /// In the URL: `pooler=on`.
+    /// state in a session: no prepared statements, no settings and no hints. `relaxed` has no effect, and `read_only`
+    /// is enforced by this process alone. In the URL: `pooler=on`.
     #[must_use]
     pub fn pooler(mut self, pooler: bool) -> PostgresOptions {
         self.pooler = pooler;

@@ -3,6 +3,8 @@
 //! The first process that opens a store creates the tables, in one transaction under an advisory lock; concurrent
 //! processes wait for it. A schema that a newer version created is refused, unless it declares that this version can
 //! use it.
+//!
+//! Statements here are not prepared: the server may be behind a pooler that assigns connections per transaction.
 
 use std::sync::Arc;
 
@@ -10,8 +12,10 @@ use perennial_core::log;
 use perennial_core::store::StoreError;
 use tokio_postgres::Client;
 use tokio_postgres::error::{Error, SqlState};
+use tokio_postgres::types::Type;
 
 use crate::connection::Connection;
+use crate::failure::with_pooler_hint;
 use crate::options::{PostgresOptions, Target, describe};
 
 /// The version that this build creates and supports.
@@ -44,7 +48,7 @@ pub(crate) async fn prepare(connection: &mut Connection, target: &Target) -> Res
     let transaction = client.transaction().await.map_err(explained)?;
     let lock = "SELECT pg_advisory_xact_lock(hashtextextended($1, 0))";
     let name = format!("perennial schema {}", target.options.schema);
-    transaction.execute(lock, &[&name]).await.map_err(explained)?;
+    transaction.client().query_typed(lock, &[(&name, Type::TEXT)]).await.map_err(explained)?;
     let stored = version(transaction.client(), target).await?;
     let next = stored.map_or(0, |stored| stored.version);
     if next < VERSION {
@@ -74,7 +78,7 @@ async fn migrate(
     }
     let record = "INSERT INTO meta (version, oldest) VALUES ($1, $1) \
          ON CONFLICT (alone) DO UPDATE SET version = excluded.version, oldest = excluded.oldest";
-    transaction.execute(record, &[&VERSION]).await?;
+    transaction.client().query_typed(record, &[(&VERSION, Type::INT4)]).await?;
     Ok(())
 }
 
@@ -121,11 +125,12 @@ async fn version(client: &Client, target: &Target) -> Result<Option<Stored>, Sto
     // The catalog is readable by every role. A role that may not use the schema gets an error from the next statement.
     let find = "SELECT 1 FROM pg_catalog.pg_class AS c JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace \
          WHERE n.nspname = $1 AND c.relname = 'meta'";
-    if client.query(find, &[&target.options.schema]).await.map_err(explained)?.is_empty() {
+    if client.query_typed(find, &[(&target.options.schema, Type::TEXT)]).await.map_err(explained)?.is_empty()
+    {
         return Ok(None);
     }
     let read = format!("SELECT version, oldest FROM {}.meta", target.quoted_schema());
-    let rows = client.query(&read, &[]).await.map_err(|error| match error.code() {
+    let rows = client.query_typed(&read, &[]).await.map_err(|error| match error.code() {
         // A table of this name without these columns belongs to another program.
         Some(&SqlState::UNDEFINED_COLUMN) => {
             cannot(target, "this is the schema of another program; choose another with ?schema=")
@@ -138,17 +143,9 @@ async fn version(client: &Client, target: &Target) -> Result<Option<Stored>, Sto
 async fn check_server(client: &Client, target: &Target) -> Result<(), StoreError> {
     let settings = "SELECT current_setting('server_version_num')::integer, current_setting('server_version'), \
          current_setting('server_encoding'), current_setting('fsync'), current_setting('synchronous_commit')";
-    let row = client.query_one(settings, &[]).await.map_err(|error| explain(target, &error))?;
-    let (number, version): (i32, String) = (row.get(0), row.get(1));
-    if number < OLDEST_SERVER {
-        return Err(cannot(
-            target,
-            &format!("PostgreSQL {version} is too old; version 14 or newer is needed"),
-        ));
-    }
-    let encoding: String = row.get(2);
-    if encoding != "UTF8" {
-        return Err(cannot(target, &format!("the database is encoded in {encoding}; one in UTF8 is needed")));
+    let row = client.query_typed_one(settings, &[]).await.map_err(|error| explain(target, &error))?;
+    if let Some(problem) = unsupported(row.get(0), row.get(1), row.get(2)) {
+        return Err(cannot(target, &problem));
     }
     for (column, setting) in [(3, "fsync"), (4, "synchronous_commit")] {
         if row.get::<_, String>(column) == "off" {
@@ -158,6 +155,14 @@ async fn check_server(client: &Client, target: &Target) -> Result<(), StoreError
         }
     }
     Ok(())
+}
+
+/// Why a server cannot be used, from the number and text of its version and the encoding of the database.
+fn unsupported(number: i32, version: &str, encoding: &str) -> Option<String> {
+    if number < OLDEST_SERVER {
+        return Some(format!("PostgreSQL {version} is too old; version 14 or newer is needed"));
+    }
+    (encoding != "UTF8").then(|| format!("the database is encoded in {encoding}; one in UTF8 is needed"))
 }
 
 fn cannot(target: &Target, problem: &str) -> StoreError {
@@ -176,7 +181,25 @@ pub(crate) fn explain(target: &Target, error: &Error) -> StoreError {
             );
             cannot(target, &problem)
         }
-        Some(answer) => cannot(target, &format!("{} ({})", answer.message(), answer.code().code())),
+        Some(answer) => {
+            let text = format!("{} ({})", answer.message(), answer.code().code());
+            cannot(target, &with_pooler_hint(text, answer.code()))
+        }
         None => StoreError::Unavailable(format!("{}: {}", target.shown, describe(error))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::unsupported;
+
+    #[test]
+    fn s9_a_server_before_version_14_is_refused_by_its_version() {
+        let text = "PostgreSQL 13.14 (Debian 13.14-1) is too old; version 14 or newer is needed";
+        assert_eq!(unsupported(130_014, "13.14 (Debian 13.14-1)", "UTF8").as_deref(), Some(text));
+        assert_eq!(unsupported(90_624, "9.6.24", "UTF8").map(|text| text.contains("9.6.24")), Some(true));
+        for number in [140_000, 150_016, 180_000] {
+            assert_eq!(unsupported(number, "", "UTF8"), None);
+        }
     }
 }

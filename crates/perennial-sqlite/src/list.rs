@@ -7,14 +7,16 @@
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
-use perennial_core::store::{Blocked, Count, Criteria, InstanceRow, Page, PageKey, Status, StoreError};
+use perennial_core::store::{
+    Blocked, Count, Criteria, InstanceRow, Page, PageKey, Source, Status, StoreError,
+};
 use perennial_core::{Attributes, InstanceKey};
 use rusqlite::types::ValueRef;
 use rusqlite::{Connection, Row};
 
 use crate::reader::Fault;
 use crate::row::{PARENT_KEY_COLUMN, bound, read_instance, readable_key, status_code};
-use crate::sources::{Source, sources};
+use crate::sources::{Indexed, sources};
 
 /// How long a snapshot is held at most, and after how many rows the time is checked.
 const SNAPSHOT: (Duration, usize) = (Duration::from_millis(500), 256);

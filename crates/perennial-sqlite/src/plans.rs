@@ -2,12 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use perennial_core::store::{MovedTable, Status, attribute};
+use perennial_core::store::{MovedTable, Source, Status, attribute};
 use rusqlite::Connection;
 
 use crate::passes::{BLOCKED, DUE, INBOX, MESSAGE, NUMBERS, OWED};
 use crate::reader::{self, TURNS};
-use crate::sources::Source;
+use crate::sources::Indexed;
 use crate::tables::{self, update_sql};
 use crate::{
     attributes, continuations, delete, directory, export, requests, schema, sessions, shards, stats, tasks,

@@ -1,36 +1,41 @@
-//! Where the rows of a list come from: the indexes of the table, and the choice of the smallest one for a filter.
+//! Where the rows of a list come from: the index of each source, and the choice of the smallest one for a filter.
 
 use perennial_core::InstanceKey;
-use perennial_core::store::{Criteria, KeyRange, Status};
+use perennial_core::store::{Criteria, KeyRange, Source, SourceChoice, Status};
 use rusqlite::{Connection, ToSql};
 
 use crate::row::{COLUMNS, bound, status_code};
 
-/// A source whose rows all have to be sorted is used if it has no more than this. Counting stops there.
-const FEW: u64 = 10_000;
-/// A source with no more rows than this is used without looking for a smaller one.
-const VERY_FEW: u64 = 100;
+/// How SQLite finds the rows of a source.
+pub(crate) trait Indexed {
+    /// The table and index to search, and the condition; its parameters count from 2.
+    fn place(&self) -> (&'static str, &'static str);
 
-/// Where rows come from, in key order.
-#[derive(Debug, PartialEq)]
-pub(crate) enum Source {
-    All,
-    Blocked,
-    Status(Status),
-    Name(String),
-    Parent(String),
-    /// An attribute's name and the order key of its value.
-    Attribute(String, Vec<u8>),
-    /// An attribute's name and the order keys that its value may have.
-    AttributeRange(String, KeyRange),
-    /// Ids from the first up to, but not including, the second.
-    Ids(String, Option<String>),
-    /// Instances that ended before a time.
-    EndedBefore(u64),
+    /// The statement; its first parameter is the key after which to continue.
+    fn sql(&self, newest_first: bool) -> String;
+
+    /// The statement that counts its rows; its first parameter is the limit of the count.
+    fn size_sql(&self) -> String;
+
+    /// Whether its rows have another order and all of them have to be sorted.
+    fn needs_sorting(&self) -> bool;
+
+    /// Calls `call` with its parameters, after a first one.
+    fn with_values<T>(&self, first: &dyn ToSql, call: impl FnOnce(&[&dyn ToSql]) -> T) -> T;
+
+    /// Its rows after a key.
+    fn query<'s>(
+        &self,
+        statement: &'s mut rusqlite::Statement<'_>,
+        after: Option<InstanceKey>,
+        newest_first: bool,
+    ) -> rusqlite::Result<rusqlite::Rows<'s>>;
+
+    /// How many rows it has; one more than `at_most` stands for any larger number.
+    fn size(&self, connection: &Connection, at_most: u64) -> rusqlite::Result<u64>;
 }
 
-impl Source {
-    /// The table and index to search, and the condition; its parameters count from 2.
+impl Indexed for Source {
     fn place(&self) -> (&'static str, &'static str) {
         match self {
             Source::All => ("instances INDEXED BY instances_by_key", "TRUE"),
@@ -60,8 +65,7 @@ impl Source {
         }
     }
 
-    /// The statement; its first parameter is the key after which to continue.
-    pub(crate) fn sql(&self, newest_first: bool) -> String {
+    fn sql(&self, newest_first: bool) -> String {
         let (tables, condition) = self.place();
         let of_instances = || {
             let columns: Vec<String> =
@@ -87,8 +91,7 @@ impl Source {
         )
     }
 
-    /// The statement that counts its rows; its first parameter is the limit of the count.
-    pub(crate) fn size_sql(&self) -> String {
+    fn size_sql(&self) -> String {
         let (tables, condition) = match self {
             // The rows themselves need not be read.
             Source::Attribute(..) => {
@@ -99,12 +102,10 @@ impl Source {
         format!("SELECT count(*) FROM (SELECT 1 FROM {tables} WHERE {condition} LIMIT ?1)")
     }
 
-    /// Whether its rows have another order and all of them have to be sorted.
-    pub(crate) fn needs_sorting(&self) -> bool {
+    fn needs_sorting(&self) -> bool {
         matches!(self, Source::AttributeRange(..) | Source::Ids(..) | Source::EndedBefore(_))
     }
 
-    /// Calls `call` with its parameters, after a first one.
     fn with_values<T>(&self, first: &dyn ToSql, call: impl FnOnce(&[&dyn ToSql]) -> T) -> T {
         match self {
             Source::All | Source::Blocked => call(&[first]),
@@ -117,7 +118,7 @@ impl Source {
         }
     }
 
-    pub(crate) fn query<'s>(
+    fn query<'s>(
         &self,
         statement: &'s mut rusqlite::Statement<'_>,
         after: Option<InstanceKey>,
@@ -130,7 +131,6 @@ impl Source {
         self.with_values(&after, |values| statement.query(values))
     }
 
-    /// How many rows it has; one more than `at_most` stands for any larger number.
     fn size(&self, connection: &Connection, at_most: u64) -> rusqlite::Result<u64> {
         let mut statement = connection.prepare_cached(&self.size_sql())?;
         let limit = bound(at_most.saturating_add(1));
@@ -141,85 +141,10 @@ impl Source {
 
 /// The sources that together contain every matching row, with as few other rows as possible.
 pub(crate) fn sources(connection: &Connection, filter: &Criteria) -> rusqlite::Result<Vec<Source>> {
-    let mut candidates = candidates(filter);
-    if let [only] = &mut candidates[..]
-        && !only.iter().any(Source::needs_sorting)
-    {
-        return Ok(std::mem::take(only));
+    let mut choice = SourceChoice::new(filter, Indexed::needs_sorting);
+    while let Some(source) = choice.to_count() {
+        let rows = source.size(connection, SourceChoice::COUNT_LIMIT)?;
+        choice.set_count(rows);
     }
-    let mut best = (u64::MAX, vec![Source::All]);
-    for candidate in candidates {
-        let mut size = 0;
-        for source in &candidate {
-            size += source.size(connection, FEW)?;
-        }
-        if size > FEW && candidate.iter().any(Source::needs_sorting) {
-            continue;
-        }
-        if size < best.0 {
-            best = (size, candidate);
-        }
-        if best.0 <= VERY_FEW {
-            break;
-        }
-    }
-    Ok(best.1)
-}
-
-/// All ways to find the matching rows, the most promising first.
-fn candidates(filter: &Criteria) -> Vec<Vec<Source>> {
-    let mut candidates = Vec::new();
-    if let Some(parent) = &filter.parent {
-        candidates.push(vec![Source::Parent(parent.to_string())]);
-    }
-    if filter.blocked == Some(true) || filter.paused == Some(true) {
-        candidates.push(vec![Source::Blocked]);
-    }
-    for (name, range) in filter.attribute_ranges() {
-        let name = name.to_owned();
-        candidates.push(vec![match range.only() {
-            Some(order_key) => Source::Attribute(name, order_key.to_vec()),
-            None => Source::AttributeRange(name, range),
-        }]);
-    }
-    if let Some(prefix) = filter.id_prefix.as_ref().filter(|prefix| !prefix.is_empty()) {
-        candidates.push(vec![Source::Ids(prefix.clone(), after_prefix(prefix))]);
-    }
-    if !filter.statuses.is_empty() && !filter.statuses.contains(&Status::Completed) {
-        let asked = Status::ALL.into_iter().filter(|status| filter.statuses.contains(status));
-        candidates.push(asked.map(Source::Status).collect());
-    }
-    if let Some(ended_before_ms) = filter.ended_before_ms {
-        candidates.push(vec![Source::EndedBefore(ended_before_ms)]);
-    }
-    if let Some(name) = &filter.name {
-        candidates.push(vec![Source::Name(name.clone())]);
-    }
-    candidates
-}
-
-/// The first text after all that begin with the prefix; `None` if there is no such text.
-fn after_prefix(prefix: &str) -> Option<String> {
-    let mut rest = prefix.to_owned();
-    while let Some(last) = rest.pop() {
-        let next = (u32::from(last) + 1..=u32::from(char::MAX)).find_map(char::from_u32);
-        if let Some(next) = next {
-            rest.push(next);
-            return Some(rest);
-        }
-    }
-    None
-}
-
-#[cfg(test)]
-mod tests {
-    use super::after_prefix;
-
-    #[test]
-    fn s7_a_prefix_ends_before_the_next_text() {
-        assert_eq!(after_prefix("order-").as_deref(), Some("order."));
-        assert_eq!(after_prefix("\u{d7ff}").as_deref(), Some("\u{e000}"), "there are no characters between");
-        assert_eq!(after_prefix("a\u{10ffff}").as_deref(), Some("b"));
-        assert_eq!(after_prefix("\u{10ffff}"), None);
-    }
+    Ok(choice.finish())
 }

@@ -258,10 +258,15 @@ pub enum ClientError {
     },
     /// No orchestration of this name is registered.
     #[error(
-        "{prefix}: there is no orchestration {name:?} here; register it before starting it", prefix = self.code().prefix())]
+        "{prefix}: there is no orchestration {name:?} here{meant}; register it before starting it",
+        prefix = self.code().prefix(),
+        meant = similar.as_ref().map(|similar| format!(" (did you mean {similar:?}?)")).unwrap_or_default()
+    )]
     NotRegistered {
         /// The name.
         name: String,
+        /// A registered name that is similar.
+        similar: Option<String>,
     },
     /// The requested version is not valid semver.
     #[error(

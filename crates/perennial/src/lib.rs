@@ -50,6 +50,7 @@ pub mod moving;
 mod registrations;
 mod runtime;
 mod shared_state;
+mod similar;
 mod store_url;
 pub mod typed;
 

@@ -1,5 +1,7 @@
 //! P8: errors and exit codes after mistakes of users.
 
+use perennial::Payload;
+
 use super::support::{CommandResult, Shop, run};
 
 fn described(result: &CommandResult) -> String {
@@ -127,4 +129,60 @@ async fn p8_programs_get_errors_as_json() {
     let usage = shop.run(&["list", "--status", "done", "--json"]).await;
     let error: serde_json::Value = serde_json::from_str(&usage.stderr).unwrap();
     assert_eq!((usage.code, &error["error"]["exit"]), (2, &serde_json::json!(2)));
+}
+
+#[tokio::test]
+async fn p8_a_query_that_nobody_answers_says_why_before_it_gives_up() {
+    let shop = Shop::stocked().await;
+    let asked = [
+        &["query", "counter-1", "count"][..],
+        &["update", "counter-1", "add", "1"],
+        // It has ended, so it waits for nothing; a runtime would still answer.
+        &["query", "order-1", "count"],
+    ];
+    for arguments in asked {
+        let result = shop.run(&[arguments, &["--patience", "1500ms"]].concat()).await;
+        assert_eq!(result.code, 5, "{result:?}");
+        let lines: Vec<&str> = result.stderr.lines().collect();
+        assert!(
+            lines[0].starts_with(&format!("{} has not answered: no runtime", arguments[1])),
+            "{result:?}"
+        );
+        assert!(lines[1].starts_with("  remedy: start the program"), "{result:?}");
+        assert!(lines[2].starts_with("error: PER-0624 not answered"), "{result:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn p8_a_misspelled_orchestration_is_recognized() {
+    let shop = Shop::open().await;
+    let error = shop
+        .client()
+        .start("chekout", "o", Payload::from_json("5").unwrap())
+        .await
+        .map(drop)
+        .unwrap_err()
+        .to_string();
+    assert!(
+        error.contains("there is no orchestration \"chekout\" here (did you mean \"checkout\"?)"),
+        "{error}"
+    );
+    assert_eq!(shop.run(&["start", "chekout", "o", "5"]).await.code, 0);
+    let explained = shop.run(&["show", "o"]).await;
+    let expected = "no live node has orchestration `chekout` registered; did you mean `checkout`?";
+    assert!(explained.stdout.contains(expected), "{explained:?}");
+}
+
+#[tokio::test]
+async fn p8_a_pause_is_called_a_pause_in_a_tree() {
+    let mut shop = Shop::open().await;
+    shop.client().start("counter", "counter-1", Payload::from_json("7").unwrap()).await.unwrap();
+    assert_eq!(shop.run(&["pause", "counter-1", "--reason", "an audit"]).await.code, 0);
+    let paused = async |shop: &Shop| shop.client().status("counter-1").await.unwrap().blocked.is_some();
+    while !paused(&shop).await {
+        tokio::task::yield_now().await;
+    }
+    shop.runtime.take().unwrap().shutdown().await.unwrap();
+    let tree = shop.run(&["tree", "counter-1"]).await;
+    assert!(tree.stdout.starts_with("counter-1  counter 1.0.0  running, paused"), "{tree:?}");
 }

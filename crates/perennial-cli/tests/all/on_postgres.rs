@@ -15,6 +15,8 @@ mod completing;
 mod executions;
 #[path = "exit_codes.rs"]
 mod exit_codes;
+#[path = "mistakes.rs"]
+mod mistakes;
 #[path = "reading_commands.rs"]
 mod reading_commands;
 #[path = "repairing.rs"]

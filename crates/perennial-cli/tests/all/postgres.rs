@@ -78,6 +78,7 @@ async fn s9_doctor_checks_a_server_its_schema_nodes_and_rows() {
         "the schema is \"orders\"",
         "ok    the schema has version 1, which this command supports",
         "ok    the server syncs every commit",
+        "note  the server has no checksums of its pages",
         "ok    the server's clock is ",
         "ok    1 live node: ",
         &format!("-{0} (process {0} on ", std::process::id()),

@@ -19,6 +19,9 @@ async fn p8_reading_commands_change_no_file() {
         (&["show", "order-1"], 0),
         (&["history", "order-1"], 0),
         (&["tree", "order-1"], 0),
+        (&["export"], 0),
+        (&["top", "--once"], 0),
+        (&["verify"], 0),
         (&["doctor"], 1),
     ] {
         let result = shop.run(arguments).await;

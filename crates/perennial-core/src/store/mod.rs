@@ -48,6 +48,7 @@ mod row_digest;
 mod session;
 mod shard_set;
 mod shown_url;
+mod sources;
 mod stats;
 mod task;
 mod turn;
@@ -78,6 +79,7 @@ pub use session::{
 };
 pub use shard_set::ShardSet;
 pub use shown_url::shown_url;
+pub use sources::{Source, SourceChoice};
 pub use stats::{Count, StoreStats};
 pub use task::{Evidence, Served, TaskChange, TaskId, TaskRenewal, TaskReport, TaskRow, TaskState};
 pub use turn::{ReadTurns, TurnReader, TurnRow, read_turns, read_turns_with};

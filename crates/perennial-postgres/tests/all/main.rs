@@ -3,6 +3,7 @@
 mod support;
 
 mod conformance;
+mod damage;
 mod doubt;
 mod encryption;
 mod fencing;

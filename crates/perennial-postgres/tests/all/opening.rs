@@ -25,7 +25,7 @@ fn as_role(url: &str, role: &str) -> String {
 }
 
 #[test]
-fn s9_fifty_at_once_make_one_schema() {
+fn n15_fifty_nodes_at_once_make_one_schema() {
     let url = TestServer::shared().new_schema();
     let together = Barrier::new(50);
     thread::scope(|scope| {
@@ -46,7 +46,7 @@ fn s9_fifty_at_once_make_one_schema() {
 }
 
 #[test]
-fn s9_a_newer_schema_is_refused_and_left_as_it_is() {
+fn n15_an_older_node_is_refused_by_a_newer_schema_and_leaves_it_as_it_is() {
     let url = TestServer::shared().new_schema();
     drop(subject(&url));
     let sql = Sql::in_schema(&url);
@@ -63,6 +63,23 @@ fn s9_a_newer_schema_is_refused_and_left_as_it_is() {
     sql.run("UPDATE meta SET oldest = 1");
     assert_eq!(subject(&url).find("a"), None);
     assert_eq!(sql.query("SELECT version FROM meta", &[])[0].get::<_, i32>(0), 99);
+}
+
+#[test]
+fn n15_a_running_node_keeps_working_when_a_newer_one_migrates_the_schema() {
+    let url = TestServer::shared().new_schema();
+    let running = subject(&format!("{url}&connections=1"));
+    let session = running.own_all();
+    assert_eq!(running.commit(session, [start(&row(1, "a"))]), [durable()]);
+    let sql = Sql::in_schema(&url);
+    sql.run("UPDATE meta SET version = 99, oldest = 99");
+    assert_eq!(running.commit(session, [start(&row(2, "b"))]), [durable()]);
+    // Its next connection as well.
+    let backends = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE $1 AND pid <> pg_backend_pid()";
+    assert!(!sql.query(backends, &[&format!("%{}%", schema_of(&url))]).is_empty());
+    assert_eq!(running.find("b"), Some(row(2, "b")));
+    running.renew(session).unwrap();
+    assert!(refusal(&url).contains("its schema has version 99"));
 }
 
 #[test]

@@ -28,7 +28,7 @@ use tokio::time::Instant;
 use self::attempts::{Begun, Outcome, RunningAttempt};
 use self::real_time::{InFlight, RealAttempt, RealTime};
 use super::config::Config;
-use super::failure::Halt;
+use super::failure::{Halt, many};
 use super::faults::{CrashPoint, Faults};
 use super::script::{Action, Scripted};
 use crate::ManualNode;
@@ -295,7 +295,14 @@ impl Driver {
             .map(|(name, attempts)| (*attempts, format!("the activity {name:?} with {attempts} attempts")));
         let by_turns = self.node.most_turns().map(|(id, turns)| {
             let executions = self.row(id).map_or(1, |row| row.execution);
-            (turns, format!("the instance {id:?} with {turns} turns in {executions} executions"))
+            (
+                turns,
+                format!(
+                    "the instance {id:?} with {} in {}",
+                    many(turns, "turn"),
+                    many(executions, "execution")
+                ),
+            )
         });
         let busiest = by_turns.into_iter().chain(by_attempts).max_by_key(|(count, _)| *count);
         Halt::Endless {

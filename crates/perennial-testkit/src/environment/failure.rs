@@ -123,9 +123,10 @@ impl<E> Failure<E> {
             }
             Failure::Endless { turns, attempts, elapsed, busiest } => {
                 let elapsed = in_words(*elapsed);
+                let (turns, attempts) = (many(*turns, "turn"), many(*attempts, "attempt"));
                 write!(
                     f,
-                    "the test did not end after {turns} turns, {attempts} attempts of activities and {elapsed} of virtual time; \
+                    "the test did not end after {turns}, {attempts} of activities and {elapsed} of virtual time; \
                      the busiest is {busiest}; if it needs more, raise `turn_limit` or `time_limit`"
                 )
             }
@@ -146,4 +147,23 @@ impl<E> Failure<E> {
 fn in_words(span: Duration) -> String {
     let days = span.as_secs_f64() / 86_400.0;
     if days < 1.0 { format!("{span:?}") } else { format!("{days:.1} days") }
+}
+
+/// A number of things, with the right plural.
+pub(super) fn many(count: u64, what: &str) -> String {
+    if count == 1 { format!("1 {what}") } else { format!("{count} {what}s") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn p_kit_one_turn_is_not_called_turns() {
+        let busiest = format!("the instance \"o\" with {} in {}", many(1, "turn"), many(2, "execution"));
+        let endless = Failure::<String>::Endless { turns: 1, attempts: 2, elapsed: Duration::ZERO, busiest };
+        let text = endless.to_string();
+        assert!(text.starts_with("the test did not end after 1 turn, 2 attempts of activities"), "{text}");
+        assert!(text.contains("\"o\" with 1 turn in 2 executions"), "{text}");
+    }
 }

@@ -70,7 +70,7 @@ impl TestEnvironment {
         check_name(id).map_err(invalid)?;
         self.check_registrations();
         if self.handlers().latest_version(&name).is_none() {
-            return Err(ClientError::NotRegistered { name });
+            return Err(ClientError::NotRegistered { name, similar: None });
         }
         self.drive(|driver| driver.start(&name, id, &input, &options))?;
         let (read_output, read_error) = (T::read_output, T::read_error);

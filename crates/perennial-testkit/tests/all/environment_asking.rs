@@ -213,6 +213,6 @@ fn g17_a_delayed_start_that_replaces_survives_every_crash() {
 fn p_kit_a_start_that_cannot_be_says_why() {
     let mut env = TestEnvironment::new().register(counter);
     let unknown = env.start_with("nothing", "n", "", options()).unwrap_err();
-    assert_eq!(unknown, ClientError::NotRegistered { name: "nothing".to_owned() });
+    assert_eq!(unknown, ClientError::NotRegistered { name: "nothing".to_owned(), similar: None });
     assert!(matches!(env.start_with(counter, "a::b", 1, options()), Err(ClientError::InvalidName { .. })));
 }

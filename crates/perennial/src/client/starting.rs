@@ -340,7 +340,10 @@ impl Client {
         // A worker need not have what others run.
         let runs_orchestrations = driver.owns_shards();
         if options.version.is_none() && runs_orchestrations && !driver.registry.has_orchestration(name) {
-            return Err(ClientError::NotRegistered { name: name.to_owned() });
+            return Err(ClientError::NotRegistered {
+                name: name.to_owned(),
+                similar: driver.registry.similar_orchestration(name),
+            });
         }
         if start.not_before_ms.is_some() {
             return self.send_start(key, id, start, now_ms).await.map(|()| key);

@@ -14,6 +14,7 @@ use crate::activity::ActivityHandler;
 use crate::error::StartError;
 use crate::registrations::VersionPolicy;
 use crate::shared_state::{SharedState, StateType};
+use crate::similar::similar;
 use crate::store_url::system_now_ms;
 use crate::typed::{Used, UsedKind};
 
@@ -279,6 +280,11 @@ impl Registry {
     /// Whether there is code for an orchestration, of any version.
     pub(crate) fn has_orchestration(&self, name: &str) -> bool {
         self.versions(name).is_some()
+    }
+
+    /// The name of an orchestration that is similar to a name that has no code.
+    pub(crate) fn similar_orchestration(&self, name: &str) -> Option<String> {
+        similar(name, self.orchestrations.keys().map(|name| &**name)).map(str::to_owned)
     }
 
     /// The code for new instances of a name: its own, else that of the longest matching pattern.

@@ -75,6 +75,6 @@ impl StandaloneAttempt {
 
 impl std::fmt::Debug for StandaloneAttempt {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_tuple("LoneAttempt").field(&self.task.name).finish()
+        f.debug_tuple("StandaloneAttempt").field(&self.task.name).finish()
     }
 }

@@ -13,7 +13,7 @@ use perennial_core::Handlers;
 use perennial_testkit::invariants::ClientLog;
 use tokio::sync::{Notify, Semaphore};
 
-use crate::support::home::{Home, on_both};
+use crate::support::home::{Home, on_each_store};
 use crate::support::{event, failed, relaxed, soon};
 
 type Outcome = Result<Payload, Payload>;
@@ -88,7 +88,7 @@ async fn g20_an_attempt_knows_what_it_is_an_attempt_of() {
         }
     };
     let build = |builder| with_orchestrations(builder).activity("tell", tell.clone());
-    on_both(build, async |runtime, _, log| {
+    on_each_store(build, async |runtime, _, log| {
         told.lock().unwrap().clear();
         let client = runtime.client();
         client.start("twice", "t", Payload::encode(&true).unwrap()).await.unwrap();
@@ -141,30 +141,32 @@ impl Work {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn g20_the_idempotency_key_survives_restarts_and_is_another_one_when_the_id_is_used_again() {
-    let (home, work) = (Home::file(), Work::new());
-    let runtime = work.register(home.open()).start().await.unwrap();
-    runtime.client().start("caller", "c", Payload::null()).await.unwrap();
-    soon(work.begun.notified()).await;
-    drop(runtime);
-    let runtime = work.register(home.open()).start().await.unwrap();
-    soon(work.begun.notified()).await;
-    soon(runtime.shutdown_within(Duration::from_millis(1))).await.unwrap();
-    let runtime = work.register(home.open()).start().await.unwrap();
-    let client = runtime.client();
-    soon(work.begun.notified()).await;
-    work.gate.add_permits(1);
-    soon(client.result("c")).await.unwrap();
-    assert_eq!(client.delete("c", false).await, Ok(1));
-    client.start("caller", "c", Payload::null()).await.unwrap();
-    soon(work.begun.notified()).await;
-    work.gate.add_permits(1);
-    soon(client.result("c")).await.unwrap();
-    let keys = work.keys();
-    assert_eq!(keys.len(), 4);
-    assert!(keys[0] == keys[1] && keys[1] == keys[2], "{keys:?}");
-    assert_ne!(keys[2], keys[3], "another instance of the same id");
-    soon(runtime.shutdown()).await.unwrap();
-    home.check(&ClientLog::default(), &handlers());
+    for home in Home::lasting() {
+        let work = Work::new();
+        let runtime = work.register(home.open()).start().await.unwrap();
+        runtime.client().start("caller", "c", Payload::null()).await.unwrap();
+        soon(work.begun.notified()).await;
+        drop(runtime);
+        let runtime = work.register(home.open()).start().await.unwrap();
+        soon(work.begun.notified()).await;
+        soon(runtime.shutdown_within(Duration::from_millis(1))).await.unwrap();
+        let runtime = work.register(home.open()).start().await.unwrap();
+        let client = runtime.client();
+        soon(work.begun.notified()).await;
+        work.gate.add_permits(1);
+        soon(client.result("c")).await.unwrap();
+        assert_eq!(client.delete("c", false).await, Ok(1));
+        client.start("caller", "c", Payload::null()).await.unwrap();
+        soon(work.begun.notified()).await;
+        work.gate.add_permits(1);
+        soon(client.result("c")).await.unwrap();
+        let keys = work.keys();
+        assert_eq!(keys.len(), 4);
+        assert!(keys[0] == keys[1] && keys[1] == keys[2], "{keys:?}");
+        assert_ne!(keys[2], keys[3], "another instance of the same id");
+        soon(runtime.shutdown()).await.unwrap();
+        home.check(&ClientLog::default(), &handlers());
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -195,7 +197,7 @@ async fn g20_the_late_result_of_an_attempt_that_timed_out_does_not_count() {
             true => with_orchestrations(builder).blocking_activity("work", blocking.clone()),
             false => with_orchestrations(builder).activity("work", obedient),
         };
-        on_both(build, async |runtime, _, log| {
+        on_each_store(build, async |runtime, _, log| {
             has_returned.store(!is_blocking, Ordering::SeqCst);
             let client = runtime.client();
             client.start("impatient", "i", Payload::null()).await.unwrap();
@@ -221,7 +223,7 @@ async fn g20_the_result_for_an_instance_that_has_ended_is_refused_and_counted() 
         let options = RuntimeOptions { activity_cancel_grace: Duration::from_secs(60), ..relaxed() };
         work.register(builder).options(options)
     };
-    on_both(build, async |runtime, _, log| {
+    on_each_store(build, async |runtime, _, log| {
         let client = runtime.client();
         client.start("caller", "c", Payload::null()).await.unwrap();
         log.started("c");
@@ -265,7 +267,7 @@ async fn g23_a_cancelled_activity_is_told_and_after_its_grace_it_is_dropped() {
         }
     };
     let build = |builder| with_orchestrations(builder).activity("work", stubborn.clone());
-    on_both(build, async |runtime, home, log| {
+    on_each_store(build, async |runtime, home, log| {
         let client = runtime.client();
         client.start("fickle", "f", Payload::null()).await.unwrap();
         log.started("f");
@@ -302,7 +304,7 @@ async fn g23_a_blocking_activity_does_not_block_others_and_sees_that_it_is_cance
             .blocking_activity("work", blocking.clone())
             .activity("tell", |_: ActivityContext, _: Payload| async { Ok::<_, Payload>(Payload::null()) })
     };
-    on_both(build, async |runtime, _, log| {
+    on_each_store(build, async |runtime, _, log| {
         let client = runtime.client();
         seen.store(0, Ordering::SeqCst);
         for number in 0..10 {
@@ -352,7 +354,7 @@ async fn g23_a_panic_is_a_failure_of_its_attempt_and_is_tried_again() {
                 false => builder.activity("stumble", stumble),
             }
         };
-        on_both(build, async |runtime, _, log| {
+        on_each_store(build, async |runtime, _, log| {
             let client = runtime.client();
             client.start("clumsy", "again", crate::support::number(2)).await.unwrap();
             client.start("clumsy", "once", crate::support::number(1)).await.unwrap();
@@ -403,7 +405,7 @@ async fn g23_an_activity_that_ends_with_an_execution_takes_nothing_from_the_next
         let options = RuntimeOptions { activity_cancel_grace: Duration::from_millis(200), ..relaxed() };
         builder.options(options).orchestration("restless", "1.0.0", restless).activity("work", work.clone())
     };
-    on_both(build, async |runtime, _, _| {
+    on_each_store(build, async |runtime, _, _| {
         let client = runtime.client();
         client.start("restless", "r", Payload::encode(&true).unwrap()).await.unwrap();
         begun.notified().await;
@@ -426,7 +428,7 @@ async fn g2_an_id_that_is_deleted_and_used_again_meets_nothing_of_the_old_instan
         let options = RuntimeOptions { activity_cancel_grace: Duration::from_secs(60), ..relaxed() };
         work.register(builder).options(options)
     };
-    on_both(build, async |runtime, _, log| {
+    on_each_store(build, async |runtime, _, log| {
         let client = runtime.client();
         client.start("caller", "c", Payload::null()).await.unwrap();
         work.begun.notified().await;
@@ -458,7 +460,7 @@ async fn g23_a_timeout_is_told_apart_from_a_cancellation() {
     }
     let work = Work::new();
     let build = |builder| work.register(builder).orchestration("reporter", "1.0.0", reporter);
-    on_both(build, async |runtime, _, log| {
+    on_each_store(build, async |runtime, _, log| {
         let client = runtime.client();
         client.start("reporter", "r", Payload::null()).await.unwrap();
         log.started("r");

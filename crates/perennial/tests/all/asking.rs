@@ -15,7 +15,7 @@ use perennial_testkit::invariants::ClientLog;
 use serde_json::{Value, json};
 use tokio::sync::Notify;
 
-use crate::support::stage::{Stage, on_both_stages};
+use crate::support::stage::{Stage, on_each_lasting_stage, on_each_stage};
 use crate::support::{Place, at, failed, not_found, number, relaxed, soon, until, until_blocked};
 
 type Outcome = Result<Payload, Payload>;
@@ -131,7 +131,7 @@ fn updates(history: &History) -> usize {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn e21_a_query_is_answered_by_resident_dormant_and_finished_instances_without_a_trace() {
-    on_both_stages(async |stage| {
+    on_each_stage(async |stage| {
         let first = runtime(stage).await;
         first.client().start("cart", "c", ()).await.unwrap();
         first.client().raise_event("c", "add", "tea").await.unwrap();
@@ -173,7 +173,7 @@ async fn e21_a_query_is_answered_by_resident_dormant_and_finished_instances_with
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn g28_a_blocked_instance_says_why_it_cannot_answer() {
-    on_both_stages(async |stage| {
+    on_each_stage(async |stage| {
         let mut log = ClientLog::default();
         let first = runtime(stage).await;
         first.client().start("cart", "c", ()).await.unwrap();
@@ -204,7 +204,7 @@ async fn g28_a_blocked_instance_says_why_it_cannot_answer() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn e21_an_update_that_is_refused_leaves_no_event_and_one_that_is_accepted_is_answered() {
-    on_both_stages(async |stage| {
+    on_each_stage(async |stage| {
         let runtime = runtime(stage).await;
         for (who, client) in clients(stage, &runtime) {
             runtime.client().start("cart", who, ()).await.unwrap();
@@ -238,7 +238,7 @@ async fn e21_an_update_that_is_refused_leaves_no_event_and_one_that_is_accepted_
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn e26_updates_that_are_under_way_when_the_instance_ends_are_told_so() {
-    on_both_stages(async |stage| {
+    on_each_stage(async |stage| {
         let begun = Arc::new(Notify::new());
         // The activity does not listen.
         let options = RuntimeOptions { activity_cancel_grace: Duration::from_millis(10), ..relaxed() };
@@ -266,7 +266,7 @@ async fn e26_updates_that_are_under_way_when_the_instance_ends_are_told_so() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn g16_an_update_sent_again_with_its_key_after_a_restart_gets_the_first_ones_answer() {
-    on_both_stages(async |stage| {
+    on_each_stage(async |stage| {
         let (begun, gate) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
         let first = builder(stage.runtime(), &begun, &Arc::default()).start().await.unwrap();
         let client = first.client();
@@ -312,7 +312,7 @@ async fn g16_an_update_sent_again_with_its_key_after_a_restart_gets_the_first_on
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn g16_an_update_sent_again_with_its_key_gets_its_answer_in_later_executions_and_after_the_end() {
     const ADD_TO: Update<u64, u64> = Update::named("add");
-    on_both_stages(async |stage| {
+    on_each_stage(async |stage| {
         let runtime = runtime(stage).await;
         for (who, client) in clients(stage, &runtime) {
             client.start("account", who, number(0)).await.unwrap();
@@ -361,7 +361,7 @@ async fn g16_an_update_sent_again_whose_outcome_was_deleted_is_told_so_and_not_d
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn e21_what_an_instance_publishes_shows_while_it_runs() {
-    on_both_stages(async |stage| {
+    on_each_stage(async |stage| {
         let runtime = runtime(stage).await;
         for (who, client) in clients(stage, &runtime) {
             let options = StartOptions::default().version("1.0.0").attribute("who", who);
@@ -389,20 +389,26 @@ async fn e21_what_an_instance_publishes_shows_while_it_runs() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn g19_a_question_that_no_runtime_takes_is_withdrawn_and_reported() {
     const PATIENCE: Duration = Duration::from_millis(100);
-    let stage = Stage::on_sqlite();
-    let first = runtime(&stage).await;
-    first.client().start("cart", "c", ()).await.unwrap();
-    first.shutdown().await.unwrap();
-    let guest = stage.guest().unwrap().patience(PATIENCE);
-    let unanswered = ClientError::NotAnswered { id: "c".to_owned(), patience: PATIENCE };
-    assert!(unanswered.to_string().contains("is one running"), "{unanswered}");
-    assert_eq!(items(&guest, "c").await, Err(unanswered));
-    let update = add(&guest, "c", "tea").await;
-    assert!(matches!(&update, Err(UpdateError::Client(ClientError::NotAnswered { .. }))), "{update:?}");
-    assert_eq!(guest.stats().await.unwrap().requests.rows, 0, "nothing waits for the next runtime");
-    let second = runtime(&stage).await;
-    assert_eq!(items(&guest.patience(Duration::from_secs(30)), "c").await, Ok(json!([])), "it was withdrawn");
-    stage.finish(second, &ClientLog::default(), orchestrations).await;
+    on_each_lasting_stage(async |stage| {
+        let first = runtime(stage).await;
+        first.client().start("cart", "c", ()).await.unwrap();
+        first.shutdown().await.unwrap();
+        let guest = stage.guest().unwrap().patience(PATIENCE);
+        let unanswered = ClientError::NotAnswered { id: "c".to_owned(), patience: PATIENCE };
+        assert!(unanswered.to_string().contains("is one running"), "{unanswered}");
+        assert_eq!(items(&guest, "c").await, Err(unanswered));
+        let update = add(&guest, "c", "tea").await;
+        assert!(matches!(&update, Err(UpdateError::Client(ClientError::NotAnswered { .. }))), "{update:?}");
+        assert_eq!(guest.stats().await.unwrap().requests.rows, 0, "nothing waits for the next runtime");
+        let second = runtime(stage).await;
+        assert_eq!(
+            items(&guest.patience(Duration::from_secs(30)), "c").await,
+            Ok(json!([])),
+            "it was withdrawn"
+        );
+        stage.finish(second, &ClientLog::default(), orchestrations).await;
+    })
+    .await;
 }
 
 /// Where the worker process finds the store, and whether it answers.
@@ -478,7 +484,7 @@ async fn s6_an_accepted_update_is_answered_once_although_its_process_was_killed_
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn i2_an_instance_that_waits_for_updates_or_handled_events_alone_can_be_woken() {
-    on_both_stages(async |stage| {
+    on_each_stage(async |stage| {
         let mut log = ClientLog::default();
         let code = |builder: RuntimeBuilder| {
             builder.orchestration("door", "1.0.0", |ctx: OrchestrationContext, by_update: bool| async move {

@@ -11,7 +11,7 @@ use perennial::{
 use perennial_core::Handlers;
 use perennial_testkit::invariants::ClientLog;
 
-use crate::support::home::{Home, on_both};
+use crate::support::home::{Home, on_each_store};
 use crate::support::{at, event, failed, not_found, relaxed, soon};
 
 type Outcome = Result<Payload, Payload>;
@@ -39,7 +39,7 @@ fn handlers() -> Handlers {
 fn clients(runtime: &Runtime, home: &Home) -> Vec<Client> {
     let guest = match home {
         Home::Memory(_) => None,
-        Home::File(place) => Some(place.guest()),
+        Home::Lasting(place) => Some(place.guest()),
     };
     [runtime.client()].into_iter().chain(guest).collect()
 }
@@ -69,7 +69,7 @@ fn with_waiter(builder: RuntimeBuilder) -> RuntimeBuilder {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn g24_a_payload_of_100_mb_is_refused_wherever_it_comes_in() {
-    on_both(with_waiter, async |runtime, home, log| {
+    on_each_store(with_waiter, async |runtime, home, log| {
         nothing_is_lost(&runtime.client(), log, async || {
             for client in clients(runtime, home) {
                 let huge = huge();
@@ -105,7 +105,7 @@ async fn g24_a_payload_of_100_mb_is_refused_wherever_it_comes_in() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn g34_ids_and_names_that_cannot_be_used_are_refused_wherever_they_come_in() {
-    on_both(with_waiter, async |runtime, home, log| {
+    on_each_store(with_waiter, async |runtime, home, log| {
         nothing_is_lost(&runtime.client(), log, async || {
             let long = "x".repeat(10_000);
             let bad = [
@@ -167,10 +167,13 @@ async fn g34_ids_and_names_that_cannot_be_used_are_refused_wherever_they_come_in
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn g17_what_names_nobody_is_an_error_to_its_sender() {
-    on_both(with_waiter, async |runtime, home, log| {
+    on_each_store(with_waiter, async |runtime, home, log| {
         nothing_is_lost(&runtime.client(), log, async || {
             let unknown = runtime.client().start("stranger", "new", Payload::null()).await;
-            assert_eq!(unknown, Err(ClientError::NotRegistered { name: "stranger".to_owned() }));
+            assert_eq!(
+                unknown,
+                Err(ClientError::NotRegistered { name: "stranger".to_owned(), similar: None })
+            );
             for client in clients(runtime, home) {
                 let missing = not_found("nobody");
                 assert_eq!(client.query("nobody", "sizes", Payload::null()).await, Err(missing.clone()));
@@ -215,7 +218,7 @@ async fn g24_a_result_or_an_error_of_100_mb_is_an_error_of_its_activity() {
         };
         let build =
             |builder: RuntimeBuilder| builder.orchestration("reader", "1.0.0", reader).activity("read", read);
-        on_both(build, async |runtime, _, log| {
+        on_each_store(build, async |runtime, _, log| {
             let client = runtime.client();
             client.start("reader", "r", Payload::null()).await.unwrap();
             log.started("r");
@@ -238,7 +241,7 @@ async fn g24_details_of_a_heartbeat_over_the_limit_are_not_kept_and_the_attempt_
     };
     let build =
         |builder: RuntimeBuilder| builder.orchestration("reader", "1.0.0", reader).activity("read", read);
-    on_both(build, async |runtime, _, log| {
+    on_each_store(build, async |runtime, _, log| {
         let client = runtime.client();
         client.start("reader", "r", Payload::null()).await.unwrap();
         log.started("r");
@@ -252,23 +255,24 @@ async fn g24_what_code_makes_too_large_blocks_it_alone() {
     async fn boaster(ctx: OrchestrationContext, _: Payload) -> Outcome {
         ctx.schedule_activity("read", huge()).await.map_err(failed)
     }
-    let home = Home::file();
-    let runtime = with_waiter(home.open())
-        .options(relaxed())
-        .orchestration("boaster", "1.0.0", boaster)
-        .start()
-        .await
-        .unwrap();
-    let client = runtime.client();
-    client.start("boaster", "b", Payload::null()).await.unwrap();
-    let blocked = crate::support::until_blocked(&client, "b", "PER-0204").await.blocked.unwrap();
-    assert!(blocked.reason.contains("100000000"), "{}", blocked.reason);
-    client.start("waiter", "w", Payload::null()).await.unwrap();
-    client.raise_event("w", "go", "went").await.unwrap();
-    assert_eq!(soon(client.result("w")).await.unwrap().as_json(), r#""went""#);
-    runtime.shutdown().await.unwrap();
-    let mut log = ClientLog::default();
-    ["b", "w"].into_iter().for_each(|id| log.started(id));
-    log.troubled("b");
-    home.check(&log, &handlers());
+    for home in Home::lasting() {
+        let runtime = with_waiter(home.open())
+            .options(relaxed())
+            .orchestration("boaster", "1.0.0", boaster)
+            .start()
+            .await
+            .unwrap();
+        let client = runtime.client();
+        client.start("boaster", "b", Payload::null()).await.unwrap();
+        let blocked = crate::support::until_blocked(&client, "b", "PER-0204").await.blocked.unwrap();
+        assert!(blocked.reason.contains("100000000"), "{}", blocked.reason);
+        client.start("waiter", "w", Payload::null()).await.unwrap();
+        client.raise_event("w", "go", "went").await.unwrap();
+        assert_eq!(soon(client.result("w")).await.unwrap().as_json(), r#""went""#);
+        runtime.shutdown().await.unwrap();
+        let mut log = ClientLog::default();
+        ["b", "w"].into_iter().for_each(|id| log.started(id));
+        log.troubled("b");
+        home.check(&log, &handlers());
+    }
 }

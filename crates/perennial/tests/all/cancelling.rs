@@ -7,7 +7,7 @@ use perennial::prelude::*;
 use perennial_testkit::invariants::ClientLog;
 
 use crate::support::soon;
-use crate::support::stage::{Stage, on_both_stages};
+use crate::support::stage::{Stage, on_each_stage};
 use crate::support::until;
 
 const CLEANED: ExternalEvent<String> = ExternalEvent::named("cleaned");
@@ -103,7 +103,7 @@ async fn restarted(stage: &Stage, runtime: Runtime) -> Runtime {
 
 #[tokio::test]
 async fn e29_a_cancelled_instance_tells_why_and_what_it_left_behind() {
-    on_both_stages(async |stage| {
+    on_each_stage(async |stage| {
         let runtime = all(stage.runtime()).start().await.unwrap();
         let run = runtime.client().start(tidy, "t", ()).await.unwrap();
         runtime.client().cancel("t", "wrong file").grace(Duration::from_secs(3_600)).await.unwrap();
@@ -131,7 +131,7 @@ async fn e29_a_cancelled_instance_tells_why_and_what_it_left_behind() {
 
 #[tokio::test]
 async fn g35_a_grace_that_is_over_ends_what_does_not_end_by_itself() {
-    on_both_stages(async |stage| {
+    on_each_stage(async |stage| {
         let runtime = all(stage.runtime()).start().await.unwrap();
         let client = stage.guest().unwrap_or_else(|| runtime.client());
         runtime.client().start(tidy, "t", ()).await.unwrap();
@@ -148,7 +148,7 @@ async fn g35_a_grace_that_is_over_ends_what_does_not_end_by_itself() {
 
 #[tokio::test]
 async fn e30_what_is_exempt_from_a_cancel_ends_first_over_a_restart() {
-    on_both_stages(async |stage| {
+    on_each_stage(async |stage| {
         let runtime = all(stage.runtime()).start().await.unwrap();
         runtime.client().start(pays, "p", ()).await.unwrap();
         until(&runtime.client(), "p", |status| status.published.is_some()).await;
@@ -165,7 +165,7 @@ async fn e30_what_is_exempt_from_a_cancel_ends_first_over_a_restart() {
 
 #[tokio::test]
 async fn g38_a_stopped_activity_returns_its_own_last_result() {
-    on_both_stages(async |stage| {
+    on_each_stage(async |stage| {
         let runtime = all(stage.runtime()).start().await.unwrap();
         let run = runtime.client().start(stops, "s", ()).await.unwrap();
         assert_eq!(soon(run.result()).await.unwrap(), "half");
@@ -176,7 +176,7 @@ async fn g38_a_stopped_activity_returns_its_own_last_result() {
 
 #[tokio::test]
 async fn g36_a_named_child_is_tried_again_and_takes_the_id_of_another() {
-    on_both_stages(async |stage| {
+    on_each_stage(async |stage| {
         let runtime = all(stage.runtime()).start().await.unwrap();
         let client = runtime.client();
         client.start(picky, "child", ()).await.unwrap();
@@ -197,7 +197,7 @@ async fn g36_a_named_child_is_tried_again_and_takes_the_id_of_another() {
 
 #[tokio::test]
 async fn g36_the_start_of_a_child_is_heard_before_its_end() {
-    on_both_stages(async |stage| {
+    on_each_stage(async |stage| {
         let runtime = all(stage.runtime()).start().await.unwrap();
         let client = runtime.client();
         client.start(hears_start, "p", "child".to_owned()).await.unwrap();
@@ -216,7 +216,7 @@ async fn g36_the_start_of_a_child_is_heard_before_its_end() {
 
 #[tokio::test]
 async fn g37_code_hears_what_became_of_what_it_sent() {
-    on_both_stages(async |stage| {
+    on_each_stage(async |stage| {
         let runtime = all(stage.runtime()).start().await.unwrap();
         let client = runtime.client();
         client.start(picky, "target", ()).await.unwrap();

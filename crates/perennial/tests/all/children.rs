@@ -12,7 +12,7 @@ use perennial::{
 use perennial_testkit::invariants::ClientLog;
 use serde_json::{Value, json};
 
-use crate::support::stage::{Stage, on_both_stages};
+use crate::support::stage::{Stage, on_each_stage};
 use crate::support::{ended_as, event, failed, not_found, number, until};
 
 type Outcome = Result<Payload, Payload>;
@@ -146,7 +146,7 @@ fn shape(tree: &Tree) -> Value {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn g25_a_child_has_an_id_of_its_parents_choice_or_one_that_follows_from_its_schedule() {
-    on_both_stages(async |stage| {
+    on_each_stage(async |stage| {
         let runtime = runtime(stage).await;
         let client = runtime.client();
         let mut log = ClientLog::default();
@@ -170,7 +170,7 @@ async fn g25_a_child_has_an_id_of_its_parents_choice_or_one_that_follows_from_it
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn g25_the_loser_of_a_race_is_cancelled() {
-    on_both_stages(async |stage| {
+    on_each_stage(async |stage| {
         let runtime = runtime(stage).await;
         let client = runtime.client();
         client.start("races", "p", json!(["a", "b", "c"])).await.unwrap();
@@ -189,7 +189,7 @@ async fn g25_the_loser_of_a_race_is_cancelled() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn g25_an_id_that_is_taken_or_cannot_be_used_fails_that_call_alone() {
-    on_both_stages(async |stage| {
+    on_each_stage(async |stage| {
         let runtime = runtime(stage).await;
         let client = runtime.client();
         client.start("waits", "taken", ()).await.unwrap();
@@ -216,7 +216,7 @@ async fn g25_an_id_that_is_taken_or_cannot_be_used_fails_that_call_alone() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn g25_however_a_parent_ends_its_children_end_or_stay_by_their_close_policy() {
-    on_both_stages(async |stage| {
+    on_each_stage(async |stage| {
         let runtime = runtime(stage).await;
         let client = runtime.client();
         for end in ["complete", "fail", "again", "cancel", "terminate", "timeout"] {
@@ -260,7 +260,7 @@ async fn g25_however_a_parent_ends_its_children_end_or_stay_by_their_close_polic
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn g25_a_child_that_continues_as_new_three_times_still_answers_its_parent() {
-    on_both_stages(async |stage| {
+    on_each_stage(async |stage| {
         let mut runtime = runtime(stage).await;
         runtime.client().start("one", "p", json!(["counts_down", "c", 3])).await.unwrap();
         for execution in 1..=3 {
@@ -290,7 +290,7 @@ async fn g25_a_child_that_continues_as_new_three_times_still_answers_its_parent(
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn g25_a_parent_is_told_how_its_child_failed_was_cancelled_or_was_terminated() {
-    on_both_stages(async |stage| {
+    on_each_stage(async |stage| {
         let runtime = runtime(stage).await;
         let client = runtime.client();
         for (id, child, says) in [
@@ -318,7 +318,7 @@ async fn g25_a_parent_is_told_how_its_child_failed_was_cancelled_or_was_terminat
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn g25_a_detached_start_is_independent_of_who_made_it() {
-    on_both_stages(async |stage| {
+    on_each_stage(async |stage| {
         let runtime = runtime(stage).await;
         let client = runtime.client();
         let mut log = ClientLog::default();
@@ -350,7 +350,7 @@ async fn g25_a_detached_start_is_independent_of_who_made_it() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn g25_a_deep_tree_is_cancelled_from_its_root_down() {
     const DEPTH: usize = 30;
-    on_both_stages(async |stage| {
+    on_each_stage(async |stage| {
         let runtime = runtime(stage).await;
         let client = runtime.client();
         client.start("nests", "deep", number(DEPTH as u64)).await.unwrap();
@@ -390,7 +390,7 @@ async fn g25_a_deep_tree_is_cancelled_from_its_root_down() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn g34_a_derived_id_that_would_be_too_long_fails_that_call() {
-    on_both_stages(async |stage| {
+    on_each_stage(async |stage| {
         let runtime = runtime(stage).await;
         let client = runtime.client();
         // Five bytes for each level, a thousand in all.
@@ -405,7 +405,7 @@ async fn g34_a_derived_id_that_would_be_too_long_fails_that_call() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn g25_a_parent_that_is_brought_back_while_its_children_run_gets_all_their_results() {
-    on_both_stages(async |stage| {
+    on_each_stage(async |stage| {
         let mut runtime = runtime(stage).await;
         let mut log = ClientLog::default();
         runtime.client().start("several", "p", json!(["a", "b", "c", "d"])).await.unwrap();
@@ -427,7 +427,7 @@ async fn g25_a_parent_that_is_brought_back_while_its_children_run_gets_all_their
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn g33_a_tree_shows_children_oldest_first_with_theirs() {
-    on_both_stages(async |stage| {
+    on_each_stage(async |stage| {
         let runtime = runtime(stage).await;
         let client = runtime.client();
         client.start("several", "p", json!(["a", "b", "c"])).await.unwrap();

@@ -8,7 +8,7 @@ use perennial::codec::{BlobStore, CodecError, Codecs, Encoded, Offload, PayloadC
 use perennial::prelude::*;
 use perennial::{Action, Filter};
 
-use crate::support::{Place, relaxed, soon};
+use super::support::{Place, relaxed, soon};
 
 const SOUND: u8 = 0;
 const FLAKY: u8 = 1;

@@ -16,7 +16,7 @@ use perennial_testkit::invariants::ClientLog;
 use serde_json::{Value, json};
 
 use crate::support::hands::Hands;
-use crate::support::stage::{Stage, on_both_stages};
+use crate::support::stage::{Stage, on_each_stage};
 use crate::support::{at, event, failed, number, soon, until};
 
 type Outcome = Result<Payload, Payload>;
@@ -113,7 +113,7 @@ async fn runtime(stage: &Stage) -> Runtime {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn i9_a_storm_of_events_loses_none_and_keeps_their_order() {
     const EVENTS: u64 = 2_000;
-    on_both_stages(async |stage| {
+    on_each_stage(async |stage| {
         let runtime = runtime(stage).await;
         let client = runtime.client();
         let mut log = ClientLog::default();
@@ -146,7 +146,7 @@ async fn i9_a_storm_of_events_loses_none_and_keeps_their_order() {
 async fn i9_a_storm_goes_on_through_runtimes_that_are_killed() {
     const EVENTS: u64 = 300;
     const STRETCH: u64 = 60;
-    on_both_stages(async |stage| {
+    on_each_stage(async |stage| {
         let mut runtime = runtime(stage).await;
         let mut log = ClientLog::default();
         runtime.client().start("in_order", "storm", json!([0, EVENTS])).await.unwrap();
@@ -189,7 +189,7 @@ async fn i9_a_storm_goes_on_through_runtimes_that_are_killed() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn g16_keys_of_events_cross_continue_as_new() {
-    on_both_stages(async |stage| {
+    on_each_stage(async |stage| {
         let first = runtime(stage).await;
         let client = first.client();
         client.start("collects", "c", json!([])).await.unwrap();
@@ -214,7 +214,7 @@ async fn g16_keys_of_events_cross_continue_as_new() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn g26_attributes_and_published_status_are_carried_on() {
-    on_both_stages(async |stage| {
+    on_each_stage(async |stage| {
         let first = runtime(stage).await;
         let client = first.client();
         let options = StartOptions::default().attribute("customer", "Ada").attribute("region", "us");
@@ -247,7 +247,7 @@ async fn g26_attributes_and_published_status_are_carried_on() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn g26_the_next_execution_has_the_version_that_was_given_or_else_the_latest() {
-    on_both_stages(async |stage| {
+    on_each_stage(async |stage| {
         let runtime = runtime(stage).await;
         let client = runtime.client();
         client.start_with("moves", "m", (), at("1.0.0")).await.unwrap();
@@ -282,7 +282,7 @@ async fn g26_the_next_execution_has_the_version_that_was_given_or_else_the_lates
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn e16_unread_events_of_all_names_come_first_in_the_next_execution() {
-    on_both_stages(async |stage| {
+    on_each_stage(async |stage| {
         let runtime = runtime(stage).await;
         let client = runtime.client();
         let mut log = ClientLog::default();
@@ -315,7 +315,7 @@ async fn e16_unread_events_of_all_names_come_first_in_the_next_execution() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn g26_work_of_an_execution_that_is_over_does_not_reach_the_next() {
-    on_both_stages(async |stage| {
+    on_each_stage(async |stage| {
         let runtime = runtime(stage).await;
         let client = runtime.client();
         client.start("leaves_work", "w", "first").await.unwrap();
@@ -333,7 +333,7 @@ async fn g26_work_of_an_execution_that_is_over_does_not_reach_the_next() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn e23_a_cancellation_that_was_taken_over_crosses_continue_as_new() {
-    on_both_stages(async |stage| {
+    on_each_stage(async |stage| {
         let runtime = runtime(stage).await;
         let client = runtime.client();
         client.start("cleans_up_later", "c", "first").await.unwrap();
@@ -348,7 +348,7 @@ async fn e23_a_cancellation_that_was_taken_over_crosses_continue_as_new() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn g30_a_timeout_counts_on_through_continue_as_new() {
-    on_both_stages(async |stage| {
+    on_each_stage(async |stage| {
         let runtime = runtime(stage).await;
         let client = runtime.client();
         let options = StartOptions::default().timeout(Duration::from_millis(400));

@@ -2,7 +2,7 @@
 
 use perennial::{Filter, OrchestrationContext, Payload, Runtime, RuntimeBuilder};
 
-use crate::support::{Place, event, failed, relaxed, soon, until};
+use super::support::{Place, event, failed, relaxed, soon, until};
 
 type Outcome = Result<Payload, Payload>;
 
@@ -47,9 +47,7 @@ async fn g33_what_is_started_while_its_family_is_being_deleted_goes_with_it() {
         async move { guest.delete("parent", true).await }
     });
     let terminated = async {
-        while place.connection().query_row("SELECT count(*) FROM inbox", [], |row| row.get::<_, i64>(0))
-            != Ok(2)
-        {
+        while place.number("SELECT count(*) FROM inbox") != 2 {
             tokio::time::sleep(std::time::Duration::from_millis(2)).await;
         }
     };

@@ -11,7 +11,7 @@ use perennial_core::store::{
 };
 use perennial_testkit::conformance::wait_for;
 
-use crate::support::{Place, now_ms, relaxed, soon, until, until_blocked};
+use super::support::{Place, now_ms, relaxed, soon, until, until_blocked};
 
 const HOUR: Duration = Duration::from_secs(3_600);
 const APPROVED: ExternalEvent<bool> = ExternalEvent::named("approved");
@@ -170,7 +170,7 @@ pub(crate) fn explained<'a>(
 ) -> impl Future<Output = Explanation> + 'a {
     let caller = std::panic::Location::caller();
     async move {
-        let deadline = tokio::time::Instant::now() + crate::support::PATIENCE / 2;
+        let deadline = tokio::time::Instant::now() + super::support::PATIENCE / 2;
         loop {
             let explanation = client.explain(id).await.unwrap();
             if explanation.to_string().starts_with(beginning) {
@@ -362,12 +362,12 @@ async fn h42_a_damaged_history_is_explained_as_such() {
     runtime.client().start(sleeps, "sleeps", ()).await.unwrap();
     explained(&runtime.client(), "sleeps", "timer").await;
     soon(runtime.shutdown()).await.unwrap();
-    let turns = place.connection().execute("UPDATE turns SET checksum = checksum + 1", []).unwrap();
+    let turns = place.execute("UPDATE turns SET checksum = checksum + 1");
     assert_eq!(turns, 1);
     let damaged = place.guest().explain("sleeps").await.unwrap();
     let unread = damaged.waits.iter().find(|wait| matches!(wait.reason, WaitReason::Unread { .. })).unwrap();
     assert!(unread.is_stuck() && unread.text.contains("PER-0101"), "{unread}");
-    place.connection().execute("UPDATE turns SET checksum = checksum - 1", []).unwrap();
+    place.execute("UPDATE turns SET checksum = checksum - 1");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -567,4 +567,45 @@ async fn h42_children_are_followed_to_a_limited_depth() {
     let listed = client.explain_each(&[sixth]).await.unwrap().remove(0);
     assert_eq!(listed.short(), format!("child {seventh}: paused"));
     soon(runtime.shutdown()).await.unwrap();
+}
+
+/// Reads no events until it is told to.
+async fn busy(ctx: OrchestrationContext, _: Payload) -> Result<Payload, Payload> {
+    ctx.schedule_wait("begin").await;
+    Ok(Payload::null())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn n18_an_instance_that_is_full_is_found_with_a_remedy() {
+    let place = Place::new();
+    let mut options = relaxed();
+    options.shard.max_unread = 4;
+    let runtime = Runtime::open(place.url()).options(options).orchestration("busy", "1.0.0", busy);
+    let runtime = runtime.start().await.unwrap();
+    let client = runtime.client();
+    client.start("busy", "b", Payload::null()).await.unwrap();
+    assert_eq!(client.find_stuck().await.unwrap().findings, []);
+    let refused = soon(async {
+        loop {
+            if let Err(error) = client.raise_event("b", "item", "x").await {
+                return error;
+            }
+        }
+    });
+    assert!(matches!(refused.await, perennial::ClientError::Full { .. }));
+    let guest = place.guest();
+    let findings = soon(async {
+        loop {
+            let findings = guest.find_stuck().await.unwrap().findings;
+            if !findings.is_empty() {
+                return findings;
+            }
+        }
+    });
+    let findings = findings.await;
+    assert_eq!(findings.len(), 1, "{findings:?}");
+    assert_eq!((findings[0].kind, &*findings[0].instances), (FindingKind::Full, &["b".to_owned()][..]));
+    assert!(findings[0].text.contains("senders are refused"), "{findings:?}");
+    assert!(findings[0].remedy.contains("perennial show"), "{findings:?}");
+    runtime.shutdown().await.unwrap();
 }

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use perennial::explain::WaitReason;
 use perennial::prelude::*;
 
-use crate::explaining::explained;
-use crate::support::{Place, relaxed, soon, until};
+use super::explaining::explained;
+use super::support::{Place, relaxed, soon, until};
 
 const APPROVED: ExternalEvent<bool> = ExternalEvent::named("approved");
 const TICK: ExternalEvent<u32> = ExternalEvent::named("tick");

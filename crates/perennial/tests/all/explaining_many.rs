@@ -5,7 +5,7 @@ use std::time::Duration;
 use perennial::explain::{ActivityState, WaitReason};
 use perennial::prelude::*;
 
-use crate::support::{Place, relaxed, soon};
+use super::support::{Place, relaxed, soon};
 
 #[activity]
 async fn busy(ctx: ActivityContext) -> Result<(), String> {

@@ -4,7 +4,7 @@ use perennial::prelude::*;
 use perennial::{ErrorCode, Filter, Timestamp, attribute};
 use serde::Serialize;
 
-use crate::support::Place;
+use super::support::Place;
 
 #[orchestration]
 async fn order(ctx: OrchestrationContext, customer: u32) -> Result<u32, String> {

@@ -10,7 +10,7 @@ use perennial::{
 use perennial_core::Handlers;
 use perennial_testkit::invariants::ClientLog;
 
-use crate::support::{Place, at, check_client, failed, not_found, relaxed, soon, until};
+use super::support::{Place, at, check_client, failed, not_found, relaxed, soon, until};
 
 type Outcome = Result<Payload, Payload>;
 

@@ -16,7 +16,7 @@ use perennial_core::store::{InstanceRow, MemoryStore, NodeInfo, SessionRole, Sto
 use perennial_core::{EventId, ShardId, Started};
 
 use crate::support::hands::Hands;
-use crate::support::stage::on_both_stages;
+use crate::support::stage::on_each_stage;
 use crate::support::tapped::{Fate, Tapped};
 use crate::support::{Place, event, now_ms, relaxed, soon};
 
@@ -134,7 +134,7 @@ async fn n9_requests_that_moved_settle_with_the_instance_that_they_had_reached()
 
 #[tokio::test(flavor = "multi_thread")]
 async fn g2_every_run_means_the_instance_that_had_the_id_when_it_was_made() {
-    on_both_stages(async |stage| {
+    on_each_stage(async |stage| {
         let runtime = orchestrations(stage.runtime()).start().await.unwrap();
         let client = runtime.client();
         let options = StartOptions::default().version("1.0.0");
@@ -324,7 +324,7 @@ async fn h41_a_runtime_tells_the_directory_who_it_is_and_what_it_runs() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn o5_the_trace_context_of_an_update_is_recorded_from_here_and_from_elsewhere() {
-    on_both_stages(async |stage| {
+    on_each_stage(async |stage| {
         let runtime = orchestrations(stage.runtime()).start().await.unwrap();
         runtime.client().start("collects", "c", Payload::null()).await.unwrap();
         let clients = [Some(runtime.client()), stage.guest()].into_iter().flatten();

@@ -1,4 +1,5 @@
 //! The integration tests of the crate, in one program: they link once.
+#![allow(clippy::duplicate_mod, reason = "`on_postgres` runs tests of other files on another store")]
 
 mod crash_load;
 mod damage;
@@ -48,6 +49,9 @@ mod mismatches;
 mod neighbours;
 #[cfg(all(feature = "postgres", unix))]
 mod nodes;
+#[cfg(all(feature = "postgres", unix))]
+mod on_postgres;
+mod one_owner;
 mod operations;
 mod pages;
 mod paused;

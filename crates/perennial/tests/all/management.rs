@@ -15,7 +15,7 @@ use perennial_testkit::invariants::ClientLog;
 use serde_json::json;
 use tokio::sync::Notify;
 
-use crate::support::stage::{Stage, on_both_stages};
+use crate::support::stage::{Stage, on_each_stage};
 use crate::support::{at, event, failed, not_found, number, relaxed, until, until_blocked};
 
 type Outcome = Result<Payload, Payload>;
@@ -96,7 +96,7 @@ fn attribute(name: &str, value: impl Into<Payload>) -> Filter {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn g33_every_filter_shows_what_it_says_in_pages_of_any_size_in_both_directions() {
-    on_both_stages(async |stage| {
+    on_each_stage(async |stage| {
         // Nothing moves while it is looked at: the blocked one is not tried again.
         let shard = ShardOptions { retry_first: Duration::from_millis(3_600_000), ..relaxed().shard };
         let options = RuntimeOptions { shard, ..relaxed() };
@@ -185,7 +185,7 @@ async fn g33_every_filter_shows_what_it_says_in_pages_of_any_size_in_both_direct
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn g33_stats_tell_how_much_there_is_of_what() {
-    on_both_stages(async |stage| {
+    on_each_stage(async |stage| {
         let (begun, gate) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
         let (notify, wait) = (Arc::clone(&begun), Arc::clone(&gate));
         let runtime = orchestrations(stage.runtime())
@@ -244,7 +244,7 @@ async fn g33_stats_tell_how_much_there_is_of_what() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn g33_the_history_of_every_execution_can_be_read() {
-    on_both_stages(async |stage| {
+    on_each_stage(async |stage| {
         let runtime = runtime(stage).await;
         let client = runtime.client();
         client.start("again", "a", number(3)).await.unwrap();
@@ -266,7 +266,7 @@ async fn g33_the_history_of_every_execution_can_be_read() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn g33_delete_takes_what_has_ended_with_its_children_and_runs_over_nothing_unless_forced() {
-    on_both_stages(async |stage| {
+    on_each_stage(async |stage| {
         let runtime = runtime(stage).await;
         let mut log = ClientLog::default();
         let guest = stage.guest().map(|guest| ("guest", guest));
@@ -309,7 +309,7 @@ async fn g33_delete_takes_what_has_ended_with_its_children_and_runs_over_nothing
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn g33_actions_over_a_filter_reach_all_it_shows_and_report_their_progress() {
     const EACH: u64 = 30;
-    on_both_stages(async |stage| {
+    on_each_stage(async |stage| {
         let mut log = ClientLog::default();
         let first = runtime(stage).await;
         for n in 0..EACH {
@@ -380,7 +380,7 @@ async fn g33_actions_over_a_filter_reach_all_it_shows_and_report_their_progress(
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn g33_prune_goes_by_age_by_count_and_by_filter() {
-    on_both_stages(async |stage| {
+    on_each_stage(async |stage| {
         let runtime = runtime(stage).await;
         let client = runtime.client();
         for n in 0..10 {
@@ -413,7 +413,7 @@ async fn g33_prune_goes_by_age_by_count_and_by_filter() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn g33_prune_deletes_nothing_that_its_filter_does_not_show() {
-    on_both_stages(async |stage| {
+    on_each_stage(async |stage| {
         let runtime = runtime(stage).await;
         let client = runtime.client();
         for (name, id) in [("echo", "fine"), ("fails", "failed")] {

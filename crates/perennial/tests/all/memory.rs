@@ -11,7 +11,7 @@ use perennial_core::shard::ShardOptions;
 use perennial_testkit::invariants::ClientLog;
 use perennial_testkit::{ManualNode, Rng};
 
-use crate::support::{Place, relaxed, soon};
+use super::support::{Place, relaxed, soon};
 
 type Outcome = Result<Payload, Payload>;
 

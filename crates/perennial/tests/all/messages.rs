@@ -10,7 +10,7 @@ use perennial_testkit::invariants::ClientLog;
 use serde_json::json;
 
 use crate::support::soon;
-use crate::support::stage::{Stage, on_both_stages};
+use crate::support::stage::{Stage, on_each_lasting_stage, on_each_stage};
 
 const ITEM: ExternalEvent<u64> = ExternalEvent::named("item");
 const ADD: Update<u64, u64> = Update::named("add");
@@ -115,7 +115,7 @@ const SUM: Orchestration<u64, u64> = Orchestration::named("sum");
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn e34_events_under_names_that_are_made_at_run_time_keep_their_type() {
-    on_both_stages(async |stage| {
+    on_each_stage(async |stage| {
         let first = runtime(stage).await;
         let mut log = ClientLog::default();
         first.client().start("party", "p", json!(["Ada", "Grace", "Joan"])).await.unwrap();
@@ -135,7 +135,7 @@ async fn e34_events_under_names_that_are_made_at_run_time_keep_their_type() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn e34_what_has_come_is_taken_at_once_and_the_same_after_a_restart() {
-    on_both_stages(async |stage| {
+    on_each_stage(async |stage| {
         let first = runtime(stage).await;
         let client = first.client();
         client.start("batches", "b", json!(3)).await.unwrap();
@@ -159,7 +159,7 @@ async fn e34_what_has_come_is_taken_at_once_and_the_same_after_a_restart() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn e37_handlers_share_what_they_are_given_and_without_validation_accept_all() {
-    on_both_stages(async |stage| {
+    on_each_stage(async |stage| {
         let first = runtime(stage).await;
         first.client().start("sum", "s", json!(1)).await.unwrap();
         assert_eq!(first.client().update("s", ADD, 2).await.unwrap(), 3);
@@ -185,7 +185,7 @@ async fn e37_handlers_share_what_they_are_given_and_without_validation_accept_al
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn e35_a_stream_of_events_goes_on_after_a_restart() {
-    on_both_stages(async |stage| {
+    on_each_stage(async |stage| {
         let first = runtime(stage).await;
         first.client().start("even", "e", json!(3)).await.unwrap();
         for item in [1, 2, 3] {
@@ -206,7 +206,7 @@ async fn e35_a_stream_of_events_goes_on_after_a_restart() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn e36_an_instance_reads_itself_across_executions_and_restarts() {
-    on_both_stages(async |stage| {
+    on_each_stage(async |stage| {
         let first = runtime(stage).await;
         let options = StartOptions::default().attribute("customer", "Ada");
         first.client().start_with("rounds", "r", json!(3), options).await.unwrap();
@@ -242,7 +242,7 @@ async fn e36_a_status_of_another_type_blocks_and_says_which() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn g39_an_update_starts_its_instance_and_finds_the_one_that_runs() {
-    on_both_stages(async |stage| {
+    on_each_stage(async |stage| {
         let mut log = ClientLog::default();
         let first = runtime(stage).await;
         for (who, client) in clients(stage, &first) {
@@ -271,7 +271,7 @@ async fn g39_an_update_starts_its_instance_and_finds_the_one_that_runs() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn g39_many_updates_that_start_one_id_at_a_time_start_it_once() {
     const USERS: u64 = 40;
-    on_both_stages(async |stage| {
+    on_each_stage(async |stage| {
         let runtime = runtime(stage).await;
         let clients: Vec<Client> = clients(stage, &runtime).into_iter().map(|(_, client)| client).collect();
         let add = |user: u64| {
@@ -295,7 +295,7 @@ async fn g39_many_updates_that_start_one_id_at_a_time_start_it_once() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn g39_an_instance_that_has_ended_is_replaced_only_if_asked_and_never_for_the_update_that_ended_it() {
-    on_both_stages(async |stage| {
+    on_each_stage(async |stage| {
         let runtime = runtime(stage).await;
         for (who, client) in clients(stage, &runtime) {
             let end = |more, options| client.update(who, END, more).or_start_with(SUM, 10, options);
@@ -324,7 +324,7 @@ async fn g39_an_instance_that_has_ended_is_replaced_only_if_asked_and_never_for_
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn g40_callers_wait_for_a_published_status_over_a_restart() {
-    on_both_stages(async |stage| {
+    on_each_stage(async |stage| {
         let first = runtime(stage).await;
         let client = first.client();
         client.start("batches", "b", json!(2)).await.unwrap();
@@ -354,7 +354,7 @@ async fn g40_callers_wait_for_a_published_status_over_a_restart() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn g40_waiting_for_a_status_ends_with_the_instance_and_says_what_is_wrong() {
-    on_both_stages(async |stage| {
+    on_each_stage(async |stage| {
         let runtime = runtime(stage).await;
         let missing = runtime.client().wait_for("b", |_: &u32| true).await;
         assert_eq!(missing, Err(ClientError::NotFound { id: "b".to_owned() }));
@@ -408,28 +408,30 @@ async fn move_house(ctx: OrchestrationContext) -> Result<(), String> {
 async fn p2_a_saga_undoes_its_steps_in_reverse_and_tells_what_it_could_not_undo() {
     let registered =
         |builder: RuntimeBuilder| builder.register(move_house).register(reserve).register(release);
-    let stage = Stage::on_sqlite();
-    let runtime = registered(stage.runtime()).start().await.unwrap();
-    let client = runtime.client();
-    let error = soon(client.start(move_house, "m", ()).await.unwrap().result()).await.unwrap_err();
-    let expected = r#"no vans; not undone: ["the crew is gone"]"#;
-    assert!(matches!(&error, RunError::Failed { error, .. } if error == expected), "{error:?}");
-    let history = client.history("m").await.unwrap();
-    let undone: Vec<String> = history
-        .flatten()
-        .map(perennial::history::Event::summary)
-        .filter(|line| line.contains("\"release\""))
-        .collect();
-    let order: Vec<bool> = ["lift-1", "crew-1", "boxes-1"]
-        .iter()
-        .zip(&undone)
-        .map(|(reservation, line)| line.contains(reservation))
-        .collect();
-    assert_eq!((order.len(), undone.len()), (3, 3), "{undone:?}");
-    assert!(order.into_iter().all(|is_next| is_next), "{undone:?}");
-    let mut log = ClientLog::default();
-    log.started("m");
-    stage.finish(runtime, &log, registered).await;
+    on_each_lasting_stage(async |stage| {
+        let runtime = registered(stage.runtime()).start().await.unwrap();
+        let client = runtime.client();
+        let error = soon(client.start(move_house, "m", ()).await.unwrap().result()).await.unwrap_err();
+        let expected = r#"no vans; not undone: ["the crew is gone"]"#;
+        assert!(matches!(&error, RunError::Failed { error, .. } if error == expected), "{error:?}");
+        let history = client.history("m").await.unwrap();
+        let undone: Vec<String> = history
+            .flatten()
+            .map(perennial::history::Event::summary)
+            .filter(|line| line.contains("\"release\""))
+            .collect();
+        let order: Vec<bool> = ["lift-1", "crew-1", "boxes-1"]
+            .iter()
+            .zip(&undone)
+            .map(|(reservation, line)| line.contains(reservation))
+            .collect();
+        assert_eq!((order.len(), undone.len()), (3, 3), "{undone:?}");
+        assert!(order.into_iter().all(|is_next| is_next), "{undone:?}");
+        let mut log = ClientLog::default();
+        log.started("m");
+        stage.finish(runtime, &log, registered).await;
+    })
+    .await;
 }
 
 #[activity]
@@ -459,16 +461,18 @@ async fn less(ctx: OrchestrationContext, from: i64, by: i64) -> Result<i64, Stri
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn p1_inputs_that_are_written_by_hand_may_name_the_arguments() {
     let registered = |builder: RuntimeBuilder| builder.register(add).register(less);
-    let stage = Stage::on_sqlite();
-    let runtime = registered(stage.runtime()).start().await.unwrap();
-    let client = runtime.client();
-    let run = client.start("less", "l", json!({ "by": 3, "from": 10 })).await.unwrap();
-    assert_eq!(soon(run.result()).await.unwrap().as_json(), "7");
-    let wrong = client.start("less", "w", json!({ "by": 3, "form": 10 })).await;
-    assert!(matches!(wrong, Err(ClientError::BadInput { .. })), "{wrong:?}");
-    let mut log = ClientLog::default();
-    log.started("l");
-    stage.finish(runtime, &log, registered).await;
+    on_each_lasting_stage(async |stage| {
+        let runtime = registered(stage.runtime()).start().await.unwrap();
+        let client = runtime.client();
+        let run = client.start("less", "l", json!({ "by": 3, "from": 10 })).await.unwrap();
+        assert_eq!(soon(run.result()).await.unwrap().as_json(), "7");
+        let wrong = client.start("less", "w", json!({ "by": 3, "form": 10 })).await;
+        assert!(matches!(wrong, Err(ClientError::BadInput { .. })), "{wrong:?}");
+        let mut log = ClientLog::default();
+        log.started("l");
+        stage.finish(runtime, &log, registered).await;
+    })
+    .await;
 }
 
 #[tokio::test]

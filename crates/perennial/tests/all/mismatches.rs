@@ -9,7 +9,7 @@ use perennial::{InstanceView, RuntimeBuilder, StartOptions, Status};
 use perennial_testkit::invariants::ClientLog;
 use serde::{Deserialize, Serialize};
 
-use crate::support::stage::{Stage, on_both_stages};
+use crate::support::stage::{Stage, on_each_stage};
 use crate::support::{relaxed, soon, until, until_blocked};
 
 const GO: ExternalEvent<Order> = ExternalEvent::named("go");
@@ -69,7 +69,7 @@ async fn run(stage: &Stage, with: impl Fn(RuntimeBuilder) -> RuntimeBuilder) -> 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn e3_an_input_that_the_next_version_cannot_read_blocks_at_continue_as_new_and_is_cured_by_a_deployment()
  {
-    on_both_stages(async |stage| {
+    on_each_stage(async |stage| {
         let mut log = ClientLog::default();
         let runtime = run(stage, |builder| {
             builder.register(shop).orchestration(
@@ -105,7 +105,7 @@ async fn e3_an_input_that_the_next_version_cannot_read_blocks_at_continue_as_new
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn e3_a_delayed_start_that_the_code_cannot_read_blocks_and_preflight_tells() {
-    on_both_stages(async |stage| {
+    on_each_stage(async |stage| {
         let mut log = ClientLog::default();
         let runtime = run(stage, |builder| builder.register(cured)).await;
         let delayed = StartOptions::default().delay(Duration::from_millis(300));
@@ -139,7 +139,7 @@ async fn e3_a_delayed_start_that_the_code_cannot_read_blocks_and_preflight_tells
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn e3_an_instance_under_way_whose_input_the_code_cannot_read_any_more_is_blocked_as_that() {
-    on_both_stages(async |stage| {
+    on_each_stage(async |stage| {
         let mut log = ClientLog::default();
         let runtime = run(stage, |builder| builder.register(cured)).await;
         runtime.client().start(cured, "s", order()).await.unwrap();
@@ -201,7 +201,7 @@ fn readers(builder: RuntimeBuilder) -> RuntimeBuilder {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn e3_a_result_or_event_of_another_type_blocks_and_a_cancel_ends_the_instance() {
-    on_both_stages(async |stage| {
+    on_each_stage(async |stage| {
         let mut log = ClientLog::default();
         let mut options = relaxed();
         options.shard.cancel_grace = Duration::from_millis(50);
@@ -227,7 +227,7 @@ async fn e3_a_result_or_event_of_another_type_blocks_and_a_cancel_ends_the_insta
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn e16_an_event_that_the_code_cannot_read_is_skipped_by_its_number_and_the_next_takes_its_place() {
-    on_both_stages(async |stage| {
+    on_each_stage(async |stage| {
         let mut log = ClientLog::default();
         let code = |builder: RuntimeBuilder| {
             builder.orchestration("sum", "1.0.0", |ctx: OrchestrationContext, _: ()| async move {
@@ -274,7 +274,7 @@ async fn e16_an_event_that_the_code_cannot_read_is_skipped_by_its_number_and_the
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn e3_an_input_that_the_code_cannot_read_is_refused_by_the_start_and_nothing_is_started() {
-    on_both_stages(async |stage| {
+    on_each_stage(async |stage| {
         let runtime = run(stage, |builder| builder.register(strict)).await;
         let client = runtime.client();
         for version in [None, Some("1.0.0")] {
@@ -296,7 +296,7 @@ async fn e3_an_input_that_the_code_cannot_read_is_refused_by_the_start_and_nothi
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn g28_an_event_that_the_waiting_code_cannot_read_is_refused_and_not_recorded() {
-    on_both_stages(async |stage| {
+    on_each_stage(async |stage| {
         let mut log = ClientLog::default();
         let code = |builder: RuntimeBuilder| {
             builder

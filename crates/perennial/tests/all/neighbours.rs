@@ -9,7 +9,7 @@ use perennial::{ActivityContext, Client, OrchestrationContext, Payload, Runtime,
 use perennial_testkit::ManualNode;
 use perennial_testkit::invariants::ClientLog;
 
-use crate::support::{Place, at, event, failed, relaxed, soon, until_blocked};
+use super::support::{Place, at, event, failed, relaxed, soon, until_blocked};
 
 type Outcome = Result<Payload, Payload>;
 
@@ -52,12 +52,12 @@ fn options() -> RuntimeOptions {
 
 /// Cuts the last stored turn of an instance in half.
 fn damage(place: &Place, id: &str) {
-    let damaged = place.connection().execute(
-        "UPDATE turns SET body = substr(body, 1, length(body) / 2) WHERE rowid = \
-         (SELECT max(t.rowid) FROM turns t JOIN instances i ON i.key = t.key WHERE i.id = ?1)",
-        [id],
-    );
-    assert_eq!(damaged, Ok(1));
+    let damaged = place.execute(&format!(
+        "UPDATE turns SET body = substr(body, 1, length(body) / 2) \
+         WHERE key = (SELECT key FROM instances WHERE id = '{id}') AND number = (SELECT max(t.number) FROM turns t \
+         JOIN instances i ON i.key = t.key AND i.execution = t.execution WHERE i.id = '{id}')"
+    ));
+    assert_eq!(damaged, 1);
 }
 
 /// Waits until an instance has taken so many turns.

@@ -48,7 +48,7 @@ async fn lanes_share_the_shards(url: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn n4_lanes_of_a_node_share_its_shards() {
+async fn n2_a_node_divides_its_shards_among_its_lanes() {
     lanes_share_the_shards("memory:").await;
     lanes_share_the_shards(&TestServer::shared().new_schema()).await;
 }

@@ -9,7 +9,7 @@ use perennial::{
     Payload, Prune, Query, Runtime, RuntimeBuilder, StartOptions, Status, Update, UpdateError,
 };
 
-use crate::support::{Place, at, relaxed, soon, until};
+use super::support::{Place, at, relaxed, soon, until};
 
 const GO: ExternalEvent<u32> = ExternalEvent::named("go");
 const SEEN: Query<u32, u32> = Query::named("seen");

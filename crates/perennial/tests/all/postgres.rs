@@ -21,6 +21,7 @@ async fn greeting(ctx: OrchestrationContext, name: String) -> Result<String, Str
 /// A step, a timer, an event, a child.
 #[orchestration]
 async fn journey(ctx: OrchestrationContext, name: String) -> Result<String, String> {
+    ctx.on_query("met", &name.clone(), |name, ()| name.clone());
     let first: String = ctx.schedule_activity(greet, name).await?;
     ctx.schedule_timer(Duration::from_millis(20)).await;
     let word = ctx.schedule_wait("word").typed::<String>().await;
@@ -83,25 +84,66 @@ async fn s9_a_url_that_leads_nowhere_is_refused_with_the_reason() {
     assert!(odd.to_string().contains("the schema \"public\" cannot be used"), "{odd}");
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn n13_two_nodes_share_the_work_and_one_goes_on_alone() {
-    let url = TestServer::shared().new_schema();
-    let (one, other) = (runtime(&url).await, runtime(&url).await);
+/// Two nodes and a client elsewhere share forty journeys; one node leaves in the middle.
+async fn two_nodes_share_the_work(url: &str) {
+    let (one, other) = (runtime(url).await, runtime(url).await);
+    let client = Client::open(url).unwrap();
+    let senders = [one.client(), other.client(), client.clone()];
     for number in 0..40 {
-        let node = if number % 2 == 0 { &one } else { &other };
-        node.client().start(journey, &format!("j-{number}"), "Ada".to_owned()).await.unwrap();
+        let sender = &senders[number % senders.len()];
+        sender.start(journey, &format!("j-{number}"), "Ada".to_owned()).await.unwrap();
     }
     for number in 0..20 {
         other.client().raise_event(&format!("j-{number}"), "word", "Bob").await.unwrap();
         soon(one.client().result(&format!("j-{number}"))).await.unwrap();
     }
-    soon(one.shutdown()).await.unwrap();
-    for number in 20..40 {
-        other.client().raise_event(&format!("j-{number}"), "word", "Bob").await.unwrap();
+    for (number, sender) in (37..40).zip(&senders) {
+        let id = format!("j-{number}");
+        let met: String = soon(sender.query(&id, "met", ())).await.unwrap().decode().unwrap();
+        assert_eq!(met, "Ada");
+        sender.cancel(&id, "enough").await.unwrap();
+        soon(client.wait(&id)).await.unwrap();
+        assert_eq!(one.client().status(&id).await.unwrap().status, Status::Cancelled);
     }
-    for number in 20..40 {
+    soon(one.shutdown()).await.unwrap();
+    for number in 20..37 {
+        client.raise_event(&format!("j-{number}"), "word", "Bob").await.unwrap();
+    }
+    for number in 20..37 {
         let result = soon(other.client().result(&format!("j-{number}"))).await.unwrap();
         assert_eq!(result.as_json(), r#""Hello, Ada! Hello, Bob!""#);
     }
+    soon(other.shutdown()).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn n13_two_nodes_share_the_work_and_one_goes_on_alone() {
+    two_nodes_share_the_work(&TestServer::shared().new_schema()).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn n12_two_nodes_share_the_work_by_polling_alone() {
+    for without_hints in ["hints=off", "pooler=on"] {
+        let url = format!("{}&{without_hints}", TestServer::shared().new_schema());
+        two_nodes_share_the_work(&url).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn s9_two_applications_in_one_database_run_the_same_ids_side_by_side() {
+    let server = TestServer::shared();
+    let urls = [server.new_schema(), server.new_schema()];
+    let (one, other) = (runtime(&urls[0]).await, runtime(&urls[1]).await);
+    for (application, name) in [(&one, "Ada"), (&other, "Bob")] {
+        application.client().start(journey, "j", name.to_owned()).await.unwrap();
+    }
+    one.client().raise_event("j", "word", "Ada").await.unwrap();
+    assert_eq!(soon(one.client().result("j")).await.unwrap().as_json(), r#""Hello, Ada! Hello, Ada!""#);
+    assert_eq!(other.client().status("j").await.unwrap().status, Status::Running);
+    assert_eq!(other.client().nodes().await.unwrap().len(), 1);
+    assert_eq!(other.client().list(Filter::new(), None, 10).await.unwrap().rows.len(), 1);
+    soon(one.shutdown()).await.unwrap();
+    other.client().raise_event("j", "word", "Eve").await.unwrap();
+    assert_eq!(soon(other.client().result("j")).await.unwrap().as_json(), r#""Hello, Bob! Hello, Eve!""#);
     soon(other.shutdown()).await.unwrap();
 }

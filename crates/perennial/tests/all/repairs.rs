@@ -8,7 +8,7 @@ use perennial::client::{Pause, Skippable};
 use perennial::prelude::*;
 use perennial::{Action, Filter, InstanceView, RuntimeBuilder};
 
-use crate::support::{Place, soon};
+use super::support::{Place, soon};
 
 const GO: ExternalEvent<u64> = ExternalEvent::named("go");
 
@@ -240,10 +240,7 @@ async fn g50_a_message_that_nobody_can_read_is_skipped_by_a_guest_over_a_restart
     runtime.client().start("order", "o", Payload::null()).await.unwrap();
     runtime.shutdown().await.unwrap();
     let guest = place.guest();
-    let connection = rusqlite::Connection::open(place.path()).unwrap();
-    let sql = "INSERT INTO inbox (key, shard, body) SELECT key, shard, x'7b7d' FROM instances";
-    assert_eq!(connection.execute(sql, []).unwrap(), 1);
-    drop(connection);
+    assert_eq!(place.insert_messages(b"{}"), 1);
 
     let runtime = shop.runtime(&place.url()).start().await.unwrap();
     let is_unreadable = |status: &InstanceView| status.blocked.is_some();

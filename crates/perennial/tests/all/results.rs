@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use perennial::prelude::*;
 
-use crate::support::{Place, soon, until_blocked};
+use super::support::{Place, soon, until_blocked};
 
 #[orchestration]
 async fn patient(ctx: OrchestrationContext) -> Result<String, String> {

@@ -15,7 +15,7 @@ use perennial_testkit::invariants::ClientLog;
 use tokio::sync::Notify;
 
 use crate::support::hands::Hands;
-use crate::support::home::{Home, on_both};
+use crate::support::home::{Home, on_each_store};
 use crate::support::{failed, number, relaxed, soon};
 
 type Outcome = Result<Payload, Payload>;
@@ -141,7 +141,7 @@ async fn g21_the_completion_records_how_many_attempts_it_took_and_final_errors_a
     let build = |builder: RuntimeBuilder| {
         builder.orchestration("caller", "1.0.0", under(policy.clone())).activity("work", work)
     };
-    on_both(build, async |runtime, _, log| {
+    on_each_store(build, async |runtime, _, log| {
         let client = runtime.client();
         let scripts = [
             ("first", "[null]", Ok(1)),
@@ -209,7 +209,7 @@ async fn g21_each_timeout_ends_what_it_limits() {
         let options = RuntimeOptions { activity_cancel_grace: ms(1), ..relaxed() };
         builder.options(options).orchestration("timed", "1.0.0", timed).activity("work", work)
     };
-    on_both(build, async |runtime, _, log| {
+    on_each_store(build, async |runtime, _, log| {
         let client = runtime.client();
         let ways = [
             ("attempt", TimeoutKind::Attempt, 2),
@@ -255,7 +255,7 @@ async fn g21_what_waits_too_long_for_a_slot_is_given_up_and_not_tried_again() {
         let options = RuntimeOptions { activity_slots: 1, ..relaxed() };
         builder.options(options).orchestration("timed", "1.0.0", timed).activity("work", work.clone())
     };
-    on_both(build, async |runtime, _, log| {
+    on_each_store(build, async |runtime, _, log| {
         let client = runtime.client();
         client.start("timed", "hog", "").await.unwrap();
         begun.notified().await;
@@ -306,8 +306,8 @@ fn reporting(
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn g22_a_retry_across_a_restart_comes_when_it_is_due_with_its_heartbeats_details() {
     const PAUSE_MS: u64 = 1_200;
-    for is_killed in [false, true] {
-        let (home, seen, begun) = (Home::file(), Seen::default(), Arc::default());
+    for (home, is_killed) in Home::lasting().zip([false, false]).chain(Home::lasting().zip([true, true])) {
+        let (seen, begun) = (Seen::default(), Arc::default());
         let open = || {
             home.open()
                 .orchestration(
@@ -363,37 +363,45 @@ async fn waiting_task(home: &Home, attempt: u32) -> TaskRow {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn g22_heartbeats_survive_the_end_of_the_process() {
-    let (home, seen, begun) = (Home::file(), Seen::default(), Arc::default());
-    let open = || {
-        home.open()
-            .orchestration("caller", "1.0.0", under(RetryPolicy::fixed(Duration::from_millis(1)).attempts(1)))
-            .activity("work", reporting(&seen, &begun, false))
-    };
-    let leased = async |page: u32| loop {
-        let tasks = home.stored("c").tasks.unwrap();
-        if let Some(row) = tasks.into_iter().find(|row| row.details == Some(format!("page {page}").into())) {
-            return row;
+    for home in Home::lasting() {
+        let (seen, begun) = (Seen::default(), Arc::default());
+        let open = || {
+            home.open()
+                .orchestration(
+                    "caller",
+                    "1.0.0",
+                    under(RetryPolicy::fixed(Duration::from_millis(1)).attempts(1)),
+                )
+                .activity("work", reporting(&seen, &begun, false))
+        };
+        let leased = async |page: u32| loop {
+            let tasks = home.stored("c").tasks.unwrap();
+            if let Some(row) =
+                tasks.into_iter().find(|row| row.details == Some(format!("page {page}").into()))
+            {
+                return row;
+            }
+            tokio::time::sleep(ms(5)).await;
+        };
+        let mut runtime = open().start().await.unwrap();
+        runtime.client().start("caller", "c", Payload::null()).await.unwrap();
+        for page in 1..=2 {
+            soon(begun.notified()).await;
+            let row = soon(leased(page)).await;
+            assert!(matches!(row.state, TaskState::Leased { .. }) && row.due_ms.is_none(), "{row:?}");
+            assert_eq!((row.attempt, row.interruptions), (1, 0));
+            drop(runtime);
+            runtime = open().start().await.unwrap();
         }
-        tokio::time::sleep(ms(5)).await;
-    };
-    let mut runtime = open().start().await.unwrap();
-    runtime.client().start("caller", "c", Payload::null()).await.unwrap();
-    for page in 1..=2 {
-        soon(begun.notified()).await;
-        let row = soon(leased(page)).await;
-        assert!(matches!(row.state, TaskState::Leased { .. }) && row.due_ms.is_none(), "{row:?}");
-        assert_eq!((row.attempt, row.interruptions), (1, 0));
-        drop(runtime);
-        runtime = open().start().await.unwrap();
+        assert_eq!(soon(runtime.client().result("c")).await.unwrap().as_json(), r#""done""#);
+        let page = |page: u32| Some(format!("page {page}"));
+        assert_eq!(
+            *seen.lock().unwrap(),
+            [(1, None), (1, page(1)), (1, page(2))],
+            "an interruption is no attempt"
+        );
+        soon(runtime.shutdown()).await.unwrap();
+        let handlers = open().handlers();
+        home.check(&ClientLog::default(), &handlers);
     }
-    assert_eq!(soon(runtime.client().result("c")).await.unwrap().as_json(), r#""done""#);
-    let page = |page: u32| Some(format!("page {page}"));
-    assert_eq!(
-        *seen.lock().unwrap(),
-        [(1, None), (1, page(1)), (1, page(2))],
-        "an interruption is no attempt"
-    );
-    soon(runtime.shutdown()).await.unwrap();
-    let handlers = open().handlers();
-    home.check(&ClientLog::default(), &handlers);
 }

@@ -15,7 +15,7 @@ use perennial_core::store::TaskState;
 use perennial_testkit::invariants::ClientLog;
 use tokio::sync::Semaphore;
 
-use crate::support::home::{Home, on_both};
+use crate::support::home::{Home, on_each_store};
 use crate::support::{failed, number, relaxed, soon, until, until_blocked};
 
 type Outcome = Result<Payload, Payload>;
@@ -119,7 +119,7 @@ async fn until_is(count: &AtomicUsize, expected: usize) {
 async fn g25_a_parent_that_is_cancelled_takes_100_children_and_their_running_activities_with_it() {
     let work = Work::new();
     for how in ["cancel", "terminate"] {
-        on_both(
+        on_each_store(
             |builder| work.register(builder),
             async |runtime, home, log| {
                 work.forget();
@@ -159,68 +159,72 @@ async fn g25_a_parent_that_is_cancelled_takes_100_children_and_their_running_act
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn g31_a_shutdown_with_running_activities_writes_rows_and_no_interruption() {
     const CALLERS: usize = 10;
-    let (home, work) = (Home::file(), Work::new());
-    let mut log = ClientLog::default();
-    let mut runtime = work.register(home.open()).start().await.unwrap();
-    for number in 0..CALLERS {
-        runtime.client().start("caller", &format!("c-{number}"), Payload::null()).await.unwrap();
-        log.started(format!("c-{number}"));
-    }
-    // Far more often than an activity may be interrupted.
-    for stop in 1..=8 {
-        work.until_begun(stop * CALLERS).await;
-        home.check(&log, &handlers());
-        soon(runtime.shutdown_within(Duration::from_millis(1))).await.unwrap();
-        home.check(&log, &handlers());
-        assert_eq!(work.alive.load(Ordering::SeqCst), 0, "whatever ran was dropped");
+    for home in Home::lasting() {
+        let work = Work::new();
+        let mut log = ClientLog::default();
+        let mut runtime = work.register(home.open()).start().await.unwrap();
         for number in 0..CALLERS {
-            let stored = home.stored(&format!("c-{number}"));
-            let tasks = stored.tasks.unwrap();
-            assert_eq!(tasks.len(), 1);
-            assert_eq!(
-                (tasks[0].state, tasks[0].attempt, tasks[0].interruptions),
-                (TaskState::Waiting, 1, 0)
-            );
-            assert!(!stored.row.owed);
+            runtime.client().start("caller", &format!("c-{number}"), Payload::null()).await.unwrap();
+            log.started(format!("c-{number}"));
         }
-        runtime = work.register(home.open()).start().await.unwrap();
+        // Far more often than an activity may be interrupted.
+        for stop in 1..=8 {
+            work.until_begun(stop * CALLERS).await;
+            home.check(&log, &handlers());
+            soon(runtime.shutdown_within(Duration::from_millis(1))).await.unwrap();
+            home.check(&log, &handlers());
+            assert_eq!(work.alive.load(Ordering::SeqCst), 0, "whatever ran was dropped");
+            for number in 0..CALLERS {
+                let stored = home.stored(&format!("c-{number}"));
+                let tasks = stored.tasks.unwrap();
+                assert_eq!(tasks.len(), 1);
+                assert_eq!(
+                    (tasks[0].state, tasks[0].attempt, tasks[0].interruptions),
+                    (TaskState::Waiting, 1, 0)
+                );
+                assert!(!stored.row.owed);
+            }
+            runtime = work.register(home.open()).start().await.unwrap();
+        }
+        work.until_begun(9 * CALLERS).await;
+        work.gate.add_permits(CALLERS);
+        for number in 0..CALLERS {
+            let result = soon(runtime.client().result(&format!("c-{number}"))).await;
+            assert_eq!(result.unwrap().as_json(), r#""attempt 1""#);
+        }
+        soon(runtime.shutdown()).await.unwrap();
+        home.check(&log, &handlers());
     }
-    work.until_begun(9 * CALLERS).await;
-    work.gate.add_permits(CALLERS);
-    for number in 0..CALLERS {
-        let result = soon(runtime.client().result(&format!("c-{number}"))).await;
-        assert_eq!(result.unwrap().as_json(), r#""attempt 1""#);
-    }
-    soon(runtime.shutdown()).await.unwrap();
-    home.check(&log, &handlers());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn g22_neither_a_dropped_runtime_nor_a_clean_stop_counts_as_an_interruption() {
-    let (home, work) = (Home::file(), Work::new());
-    let mut runtime = work.register(home.open()).start().await.unwrap();
-    runtime.client().start("caller", "c", Payload::null()).await.unwrap();
-    for (run, is_dropped) in (1..).zip([true, false, true, true, false, true, true, true, true, true]) {
-        work.until_begun(run).await;
-        match is_dropped {
-            true => drop(runtime),
-            false => soon(runtime.shutdown_within(Duration::from_millis(1))).await.unwrap(),
+    for home in Home::lasting() {
+        let work = Work::new();
+        let mut runtime = work.register(home.open()).start().await.unwrap();
+        runtime.client().start("caller", "c", Payload::null()).await.unwrap();
+        for (run, is_dropped) in (1..).zip([true, false, true, true, false, true, true, true, true, true]) {
+            work.until_begun(run).await;
+            match is_dropped {
+                true => drop(runtime),
+                false => soon(runtime.shutdown_within(Duration::from_millis(1))).await.unwrap(),
+            }
+            runtime = work.register(home.open()).start().await.unwrap();
+            work.until_begun(run + 1).await;
+            let tasks = home.stored("c").tasks.unwrap();
+            assert!(tasks.iter().all(|task| !task.is_suspect()), "after run {run}: {tasks:?}");
         }
-        runtime = work.register(home.open()).start().await.unwrap();
-        work.until_begun(run + 1).await;
-        let tasks = home.stored("c").tasks.unwrap();
-        assert!(tasks.iter().all(|task| !task.is_suspect()), "after run {run}: {tasks:?}");
+        work.gate.add_permits(11);
+        assert_eq!(soon(runtime.client().result("c")).await.unwrap().as_json(), r#""attempt 1""#);
+        soon(runtime.shutdown()).await.unwrap();
+        home.check(&ClientLog::default(), &handlers());
     }
-    work.gate.add_permits(11);
-    assert_eq!(soon(runtime.client().result("c")).await.unwrap().as_json(), r#""attempt 1""#);
-    soon(runtime.shutdown()).await.unwrap();
-    home.check(&ClientLog::default(), &handlers());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn g30_an_instance_whose_time_is_up_ends_and_so_does_its_activity() {
     let work = Work::new();
-    on_both(
+    on_each_store(
         |builder| work.register(builder),
         async |runtime, _, log| {
             work.forget();

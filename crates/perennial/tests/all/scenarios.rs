@@ -1,4 +1,4 @@
-//! Typical uses of a runtime, from end to end, in memory and on SQLite.
+//! Typical uses of a runtime, from end to end, on every store.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -65,17 +65,17 @@ fn runtime(url: &str) -> RuntimeBuilder {
     orchestrations(Runtime::open(url)).activity("greet", greet)
 }
 
-/// Runs a test in memory and on SQLite, and checks the invariants after both.
-async fn on_both(test: impl AsyncFn(&Runtime, &mut ClientLog)) {
-    let place = Place::new();
-    for url in ["memory:".to_owned(), place.url()] {
+/// Runs a test on every store, and checks the invariants after each.
+async fn on_each_store(test: impl AsyncFn(&Runtime, &mut ClientLog)) {
+    for place in std::iter::once(None).chain(Place::each().into_iter().map(Some)) {
+        let url = place.as_ref().map_or("memory:".to_owned(), Place::url);
         let runtime = runtime(&url).options(relaxed()).start().await.unwrap();
         let mut log = ClientLog::default();
         soon(test(&runtime, &mut log)).await;
         assert_eq!(runtime.failure(), None);
         check_client(&runtime.client(), &log, &handlers()).await;
         runtime.shutdown().await.unwrap();
-        if url != "memory:" {
+        if let Some(place) = place {
             place.check(&log, &handlers());
         }
     }
@@ -83,7 +83,7 @@ async fn on_both(test: impl AsyncFn(&Runtime, &mut ClientLog)) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn p4_hello() {
-    on_both(async |runtime, log| {
+    on_each_store(async |runtime, log| {
         let client = runtime.client();
         client.start("hello", "hello-1", "Ada").await.unwrap();
         log.started("hello-1");
@@ -97,7 +97,7 @@ async fn p4_hello() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn i8_events_before_their_wait_are_kept_in_their_senders_order() {
-    on_both(async |runtime, log| {
+    on_each_store(async |runtime, log| {
         let client = runtime.client();
         client.start("collect", "c", Payload::null()).await.unwrap();
         log.started("c");
@@ -114,7 +114,7 @@ async fn i8_events_before_their_wait_are_kept_in_their_senders_order() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn g16_an_event_with_a_key_counts_once() {
-    on_both(async |runtime, log| {
+    on_each_store(async |runtime, log| {
         let client = runtime.client();
         client.start("collect", "c", Payload::null()).await.unwrap();
         log.started("c");
@@ -129,7 +129,7 @@ async fn g16_an_event_with_a_key_counts_once() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn i7_concurrent_starts_of_one_id_give_one_instance() {
-    on_both(async |runtime, log| {
+    on_each_store(async |runtime, log| {
         let client = runtime.client();
         let starts = join_all((0..100).map(|_| client.start("hello", "one", "Ada"))).await;
         log.started("one");
@@ -149,7 +149,7 @@ async fn i7_concurrent_starts_of_one_id_give_one_instance() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn g17_a_refused_start_does_not_come_between_others_and_the_instance_that_is_there() {
-    on_both(async |runtime, log| {
+    on_each_store(async |runtime, log| {
         let client = runtime.client();
         client.start("hello", "done", "Ada").await.unwrap();
         log.started("done");
@@ -248,7 +248,7 @@ async fn g23_the_loser_of_a_race_is_told_to_stop() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn e23_cancel_and_terminate_end_an_instance() {
-    on_both(async |runtime, log| {
+    on_each_store(async |runtime, log| {
         let client = runtime.client();
         for (name, id) in [("collect", "a"), ("graceful", "b"), ("collect", "c")] {
             client.start(name, id, Payload::null()).await.unwrap();
@@ -287,7 +287,7 @@ async fn e23_code_that_cleans_up_for_longer_than_its_grace_is_terminated() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn g28_only_blocked_instances_can_be_retried() {
-    on_both(async |runtime, _| {
+    on_each_store(async |runtime, _| {
         let client = runtime.client();
         client.start("collect", "c", Payload::null()).await.unwrap();
         assert_eq!(client.retry("c").await, Err(ClientError::NotBlocked { id: "c".to_owned() }));

@@ -4,7 +4,7 @@
 use perennial::prelude::*;
 use perennial::{Action, Condition, Filter, Prune, attribute};
 
-use crate::support::Place;
+use super::support::Place;
 
 const MOVED: ExternalEvent<String> = ExternalEvent::named("moved");
 
@@ -41,7 +41,7 @@ async fn found(client: &Client, conditions: &[Condition]) -> Vec<String> {
 /// Once an instance has the city.
 async fn moves(client: &Client, id: &str, city: &str) {
     client.raise_event(id, MOVED, city.to_owned()).await.unwrap();
-    crate::support::until(client, id, |status| {
+    super::support::until(client, id, |status| {
         status.attributes.get("city").is_some_and(|value| value.to_text() == city)
     })
     .await;

@@ -9,7 +9,7 @@ use perennial::{OnExisting, RuntimeBuilder, StartOptions};
 use perennial_testkit::invariants::ClientLog;
 
 use crate::support::soon;
-use crate::support::stage::Stage;
+use crate::support::stage::{Stage, on_each_lasting_stage};
 
 const USERS: u64 = 400;
 /// How long a mutex that nobody wants waits for the next user before it ends.
@@ -51,33 +51,37 @@ async fn start_or_raise_all(stage: &Stage, name: &str, users: u64) -> Vec<bool> 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn g17_users_beside_the_runtime_whose_event_came_too_late_start_the_next_instance() {
     const USERS: u64 = 60;
-    let stage = Stage::on_sqlite();
-    let runtime = orchestrations(stage.runtime()).start().await.unwrap();
-    let are_new = start_or_raise_all(&stage, "pair", USERS).await;
-    // Each instance takes two: an event that is lost or taken twice leaves another number of them.
-    assert_eq!(are_new.iter().filter(|is_new| **is_new).count() as u64, USERS / 2);
-    soon(runtime.client().wait("m")).await.unwrap();
-    let mut log = ClientLog::default();
-    log.started("m");
-    stage.finish(runtime, &log, orchestrations).await;
+    on_each_lasting_stage(async |stage| {
+        let runtime = orchestrations(stage.runtime()).start().await.unwrap();
+        let are_new = start_or_raise_all(stage, "pair", USERS).await;
+        // Each instance takes two: an event that is lost or taken twice leaves another number of them.
+        assert_eq!(are_new.iter().filter(|is_new| **is_new).count() as u64, USERS / 2);
+        soon(runtime.client().wait("m")).await.unwrap();
+        let mut log = ClientLog::default();
+        log.started("m");
+        stage.finish(runtime, &log, orchestrations).await;
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn g17_four_hundred_users_beside_the_runtime_start_or_raise_a_mutex_and_all_are_served_once() {
-    let stage = Stage::on_sqlite();
-    let served: Arc<Mutex<Vec<u64>>> = Arc::default();
-    let serving = Arc::clone(&served);
-    let serve = move |_: ActivityContext, user: u64| {
-        serving.lock().unwrap().push(user);
-        async { Ok::<_, String>(()) }
-    };
-    let runtime = orchestrations(stage.runtime()).activity("serve", serve).start().await.unwrap();
-    start_or_raise_all(&stage, "mutex", USERS).await;
-    soon(runtime.client().wait("m")).await.unwrap();
-    let mut served = served.lock().unwrap().clone();
-    served.sort_unstable();
-    assert_eq!(served, (0..USERS).collect::<Vec<_>>());
-    let mut log = ClientLog::default();
-    log.started("m");
-    stage.finish(runtime, &log, orchestrations).await;
+    on_each_lasting_stage(async |stage| {
+        let served: Arc<Mutex<Vec<u64>>> = Arc::default();
+        let serving = Arc::clone(&served);
+        let serve = move |_: ActivityContext, user: u64| {
+            serving.lock().unwrap().push(user);
+            async { Ok::<_, String>(()) }
+        };
+        let runtime = orchestrations(stage.runtime()).activity("serve", serve).start().await.unwrap();
+        start_or_raise_all(stage, "mutex", USERS).await;
+        soon(runtime.client().wait("m")).await.unwrap();
+        let mut served = served.lock().unwrap().clone();
+        served.sort_unstable();
+        assert_eq!(served, (0..USERS).collect::<Vec<_>>());
+        let mut log = ClientLog::default();
+        log.started("m");
+        stage.finish(runtime, &log, orchestrations).await;
+    })
+    .await;
 }

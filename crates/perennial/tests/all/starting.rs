@@ -13,7 +13,7 @@ use perennial_core::Handlers;
 use perennial_testkit::invariants::ClientLog;
 use serde_json::json;
 
-use crate::support::stage::{Stage, on_both_stages};
+use crate::support::stage::{Stage, on_each_stage};
 use crate::support::{PATIENCE, event, soon, until};
 
 type Outcome = Result<Payload, Payload>;
@@ -72,7 +72,7 @@ fn exists(id: &str, status: Status) -> Result<bool, ClientError> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn g17_each_policy_does_what_it_says_to_a_running_and_to_a_finished_instance() {
     use OnExisting::{Reject, ReplaceEnded, TerminateAndReplace, Use};
-    on_both_stages(async |stage| {
+    on_each_stage(async |stage| {
         let runtime = runtime(stage).await;
         let mut log = ClientLog::default();
         for (who, client, options) in clients(stage, &runtime) {
@@ -122,7 +122,7 @@ async fn g17_each_policy_does_what_it_says_to_a_running_and_to_a_finished_instan
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn g17_fifty_concurrent_starts_of_one_id_agree_under_every_policy() {
     const STARTS: usize = 50;
-    on_both_stages(async |stage| {
+    on_each_stage(async |stage| {
         let runtime = runtime(stage).await;
         let client = runtime.client();
         let mut log = ClientLog::default();
@@ -168,7 +168,7 @@ async fn g17_fifty_concurrent_starts_of_one_id_agree_under_every_policy() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn g17_what_is_replaced_takes_its_children_with_it() {
-    on_both_stages(async |stage| {
+    on_each_stage(async |stage| {
         let runtime = runtime(stage).await;
         let client = runtime.client();
         client.start("parent", "p", "child").await.unwrap();
@@ -195,7 +195,7 @@ async fn g17_what_is_replaced_takes_its_children_with_it() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn g17_start_or_raise_starts_with_the_event_or_raises_it() {
-    on_both_stages(async |stage| {
+    on_each_stage(async |stage| {
         let runtime = runtime(stage).await;
         let mut log = ClientLog::default();
         for (who, client, options) in clients(stage, &runtime) {
@@ -237,7 +237,7 @@ async fn g17_start_or_raise_starts_with_the_event_or_raises_it() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn g17_fifty_concurrent_starts_or_raises_bring_fifty_events_to_one_instance() {
     const STARTS: usize = 50;
-    on_both_stages(async |stage| {
+    on_each_stage(async |stage| {
         let runtime = runtime(stage).await;
         let client = runtime.client();
         let mut log = ClientLog::default();
@@ -269,7 +269,7 @@ async fn g17_fifty_concurrent_starts_or_raises_bring_fifty_events_to_one_instanc
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn g17_start_or_raise_goes_by_its_policy_if_the_instance_ends_before_the_event_comes() {
     const STARTS: usize = 50;
-    on_both_stages(async |stage| {
+    on_each_stage(async |stage| {
         let runtime = runtime(stage).await;
         let client = runtime.client();
         client.start("waits", "one", ()).await.unwrap();
@@ -291,7 +291,7 @@ async fn g17_start_or_raise_goes_by_its_policy_if_the_instance_ends_before_the_e
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn g17_a_delayed_start_is_durable_at_once_and_does_not_begin_before_its_time() {
     const DELAY: Duration = Duration::from_millis(600);
-    on_both_stages(async |stage| {
+    on_each_stage(async |stage| {
         let mut log = ClientLog::default();
         let first = runtime(stage).await;
         for (who, client, options) in clients(stage, &first) {
@@ -321,7 +321,7 @@ async fn g17_a_delayed_start_is_durable_at_once_and_does_not_begin_before_its_ti
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn g17_a_delayed_start_of_whatever_process_begins_at_its_time() {
     const DELAY: Duration = Duration::from_millis(300);
-    on_both_stages(async |stage| {
+    on_each_stage(async |stage| {
         let mut log = ClientLog::default();
         let runtime = runtime(stage).await;
         for (who, client, options) in clients(stage, &runtime) {
@@ -341,7 +341,7 @@ async fn g17_a_delayed_start_of_whatever_process_begins_at_its_time() {
 async fn g17_a_delayed_instance_can_be_cancelled_and_terminated_at_once_and_keeps_its_events() {
     const LONG: Duration = Duration::from_secs(3_600);
     const SHORT: Duration = Duration::from_millis(400);
-    on_both_stages(async |stage| {
+    on_each_stage(async |stage| {
         let mut log = ClientLog::default();
         let runtime = runtime(stage).await;
         for (who, client, options) in clients(stage, &runtime) {
@@ -368,7 +368,7 @@ async fn g17_a_delayed_instance_can_be_cancelled_and_terminated_at_once_and_keep
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn g17_attributes_of_a_start_can_be_searched_at_once() {
-    on_both_stages(async |stage| {
+    on_each_stage(async |stage| {
         let runtime = runtime(stage).await;
         for (who, client, options) in clients(stage, &runtime) {
             let options = options.attribute("customer", who).attribute("total", json!(12));
@@ -394,7 +394,7 @@ async fn g17_attributes_of_a_start_can_be_searched_at_once() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn g30_an_instance_that_takes_too_long_ends_as_timed_out_running_or_not_and_begun_or_not() {
     const SPAN: Duration = Duration::from_millis(250);
-    on_both_stages(async |stage| {
+    on_each_stage(async |stage| {
         let mut log = ClientLog::default();
         let first = runtime(stage).await;
         for (who, client, options) in clients(stage, &first) {
@@ -432,7 +432,7 @@ async fn g30_an_instance_that_takes_too_long_ends_as_timed_out_running_or_not_an
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn g16_an_event_with_a_key_counts_once_whoever_sends_it_again_and_when() {
-    on_both_stages(async |stage| {
+    on_each_stage(async |stage| {
         let mut runtime = runtime(stage).await;
         runtime.client().start("waits", "w", ()).await.unwrap();
         for round in 0..3 {
@@ -457,7 +457,7 @@ async fn g16_an_event_with_a_key_counts_once_whoever_sends_it_again_and_when() {
 
 #[tokio::test]
 async fn e18_what_waits_until_the_end_of_all_time_is_kept_like_all_else() {
-    on_both_stages(async |stage| {
+    on_each_stage(async |stage| {
         let mut log = ClientLog::default();
         let first = runtime(stage).await;
         for (who, client, options) in clients(stage, &first) {
@@ -503,7 +503,7 @@ async fn g2_a_run_never_gives_the_result_of_another_instance_with_its_id() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn o5_the_callers_trace_context_is_recorded_with_its_start_and_its_events() {
-    on_both_stages(async |stage| {
+    on_each_stage(async |stage| {
         let runtime = runtime(stage).await;
         for (place, client, options) in clients(stage, &runtime) {
             let id = format!("traced-{place}");
@@ -531,7 +531,7 @@ async fn o5_the_callers_trace_context_is_recorded_with_its_start_and_its_events(
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn g17_an_abandoned_child_that_still_runs_is_no_reason_not_to_replace_its_ended_parent() {
-    on_both_stages(async |stage| {
+    on_each_stage(async |stage| {
         let mut log = ClientLog::default();
         let code = |builder: RuntimeBuilder| {
             builder

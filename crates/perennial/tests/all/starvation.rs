@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use perennial::{Client, Filter, OrchestrationContext, Payload, Runtime, RuntimeBuilder, RuntimeOptions};
 
-use crate::support::{Place, relaxed, soon};
+use super::support::{Place, relaxed, soon};
 
 type Outcome = Result<Payload, Payload>;
 

@@ -12,13 +12,12 @@ use perennial::{
 };
 use perennial_core::Handlers;
 use perennial_core::store::MemoryStore;
-use perennial_sqlite::{SqliteOptions, SqliteStore};
 use perennial_testkit::invariants::ClientLog;
 use tokio::sync::{Notify, Semaphore};
 
-use crate::support::hands::Hands;
-use crate::support::tapped::Tapped;
-use crate::support::{Place, event, failed, relaxed, soon, until};
+use super::support::hands::Hands;
+use super::support::tapped::Tapped;
+use super::support::{Place, event, failed, relaxed, soon, until};
 
 type Outcome = Result<Payload, Payload>;
 
@@ -302,8 +301,7 @@ async fn g13_timers_that_fell_due_during_an_outage_fire_when_the_store_is_opened
     let (place, work, hands) = (Place::new(), Work::default(), Hands::new());
     let node = || {
         let clock = Arc::clone(&hands);
-        let options = SqliteOptions::default().relaxed(true).clock(move || clock.store_ms());
-        let store = Arc::new(SqliteStore::open(place.path(), options).unwrap());
+        let store = place.store(move || clock.store_ms());
         work.runtime(&place).store(store).clock(Arc::clone(&hands) as _)
     };
     let runtime = node().start().await.unwrap();
@@ -321,33 +319,6 @@ async fn g13_timers_that_fell_due_during_an_outage_fire_when_the_store_is_opened
     }
     runtime.shutdown().await.unwrap();
     place.check(&log, &handlers());
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_second_runtime_on_the_file_is_refused_and_disturbs_nothing() {
-    let (place, work) = (Place::new(), Work::default());
-    let runtime = work.runtime(&place).start().await.unwrap();
-    runtime.client().start("waiter", "w", Payload::null()).await.unwrap();
-    let error = match work.runtime(&place).start().await {
-        Ok(_) => panic!("two runtimes on one file"),
-        Err(error) => error.to_string(),
-    };
-    assert!(error.starts_with("PER-0507 store in use: ") && error.contains("shop.db"), "{error}");
-    runtime.client().raise_event("w", "go", "went").await.unwrap();
-    soon(runtime.client().result("w")).await.unwrap();
-    runtime.shutdown().await.unwrap();
-    place.check(&ClientLog::default(), &handlers());
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn g31_a_runtime_that_starts_while_another_stops_waits_for_the_store() {
-    let (place, work) = (Place::new(), Work::default());
-    let first = work.runtime(&place).start().await.unwrap();
-    let second = tokio::spawn(work.runtime(&place).start());
-    tokio::time::sleep(Duration::from_millis(50)).await;
-    assert!(!second.is_finished(), "the store has an owner");
-    first.shutdown().await.unwrap();
-    second.await.unwrap().unwrap().shutdown().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

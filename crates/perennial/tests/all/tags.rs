@@ -14,7 +14,7 @@ use perennial_testkit::invariants::ClientLog;
 use tokio::sync::Notify;
 
 use crate::support::hands::Hands;
-use crate::support::home::{Home, on_both};
+use crate::support::home::{Home, on_each_store};
 use crate::support::tapped::{Fate, Tapped};
 use crate::support::{Place, failed, relaxed, soon, until};
 
@@ -61,7 +61,7 @@ fn node(builder: RuntimeBuilder, tags: &[&str], runs: &Arc<AtomicUsize>) -> Runt
 async fn g22_a_node_that_serves_a_tag_runs_what_asks_for_it() {
     let runs = Arc::new(AtomicUsize::new(0));
     let build = |builder| node(builder, &["scanner", "printer"], &runs);
-    on_both(build, async |runtime, home, log| {
+    on_each_store(build, async |runtime, home, log| {
         let client = runtime.client();
         client.start("printer", "p", Payload::null()).await.unwrap();
         log.started("p");
@@ -83,30 +83,32 @@ async fn until_task(home: &Home, is_so: impl Fn(&perennial_core::store::TaskRow)
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn g22_a_node_that_does_not_serve_a_tag_leaves_a_row_for_one_that_does() {
-    let (home, runs) = (Home::file(), Arc::new(AtomicUsize::new(0)));
-    let runtime = node(home.open(), &["scanner"], &runs).start().await.unwrap();
-    runtime.client().start("printer", "p", Payload::null()).await.unwrap();
-    until_task(&home, |row| row.state == TaskState::Queued).await;
-    let stored = home.stored("p");
-    let task = &stored.tasks.as_ref().unwrap()[0];
-    assert_eq!((task.name.as_str(), task.tag.as_deref(), task.attempt), ("paint", Some("printer"), 1));
-    assert!(!stored.row.owed, "its owner has nothing to look after");
-    soon(runtime.shutdown()).await.unwrap();
-    home.check(&ClientLog::default(), &handlers());
-    assert_eq!(runs.load(Ordering::SeqCst), 0);
+    for home in Home::lasting() {
+        let runs = Arc::new(AtomicUsize::new(0));
+        let runtime = node(home.open(), &["scanner"], &runs).start().await.unwrap();
+        runtime.client().start("printer", "p", Payload::null()).await.unwrap();
+        until_task(&home, |row| row.state == TaskState::Queued).await;
+        let stored = home.stored("p");
+        let task = &stored.tasks.as_ref().unwrap()[0];
+        assert_eq!((task.name.as_str(), task.tag.as_deref(), task.attempt), ("paint", Some("printer"), 1));
+        assert!(!stored.row.owed, "its owner has nothing to look after");
+        soon(runtime.shutdown()).await.unwrap();
+        home.check(&ClientLog::default(), &handlers());
+        assert_eq!(runs.load(Ordering::SeqCst), 0);
 
-    let runtime = node(home.open(), &["printer"], &runs).start().await.unwrap();
-    assert_eq!(soon(runtime.client().result("p")).await.unwrap().as_json(), r#"["page",2,"half"]"#);
-    assert_eq!(runs.load(Ordering::SeqCst), 2);
-    soon(runtime.shutdown()).await.unwrap();
-    home.check(&ClientLog::default(), &handlers());
+        let runtime = node(home.open(), &["printer"], &runs).start().await.unwrap();
+        assert_eq!(soon(runtime.client().result("p")).await.unwrap().as_json(), r#"["page",2,"half"]"#);
+        assert_eq!(runs.load(Ordering::SeqCst), 2);
+        soon(runtime.shutdown()).await.unwrap();
+        home.check(&ClientLog::default(), &handlers());
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn g23_a_queued_task_goes_when_nobody_waits_for_it() {
     let runs = Arc::new(AtomicUsize::new(0));
     let build = |builder| node(builder, &[], &runs);
-    on_both(build, async |runtime, home, log| {
+    on_each_store(build, async |runtime, home, log| {
         let client = runtime.client();
         for (id, how) in [("p", "cancel"), ("q", "terminate")] {
             client.start("printer", id, Payload::null()).await.unwrap();
@@ -126,48 +128,53 @@ async fn g23_a_queued_task_goes_when_nobody_waits_for_it() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn g23_a_task_that_was_taken_is_told_when_its_node_stops_and_runs_again() {
-    let (home, begun): (Home, Arc<Notify>) = (Home::file(), Arc::default());
-    async fn caller(ctx: OrchestrationContext, _: Payload) -> Outcome {
-        ctx.schedule_activity("paint", Payload::null()).tag("printer").await.map_err(failed)
-    }
-    let handlers = Runtime::open("memory:").orchestration("caller", "1.0.0", caller).handlers();
-    let open = |ends: bool| {
-        let begins = Arc::clone(&begun);
-        let grace = Duration::from_millis(20);
-        let options =
-            RuntimeOptions { tags: vec!["printer".to_owned()], activity_cancel_grace: grace, ..relaxed() };
-        home.open().options(options).orchestration("caller", "1.0.0", caller).activity(
-            "paint",
-            move |_: ActivityContext, _: Payload| {
-                let begins = Arc::clone(&begins);
-                async move {
-                    begins.notify_one();
-                    if !ends {
-                        std::future::pending::<()>().await;
+    for home in Home::lasting() {
+        let begun: Arc<Notify> = Arc::default();
+        async fn caller(ctx: OrchestrationContext, _: Payload) -> Outcome {
+            ctx.schedule_activity("paint", Payload::null()).tag("printer").await.map_err(failed)
+        }
+        let handlers = Runtime::open("memory:").orchestration("caller", "1.0.0", caller).handlers();
+        let open = |ends: bool| {
+            let begins = Arc::clone(&begun);
+            let grace = Duration::from_millis(20);
+            let options = RuntimeOptions {
+                tags: vec!["printer".to_owned()],
+                activity_cancel_grace: grace,
+                ..relaxed()
+            };
+            home.open().options(options).orchestration("caller", "1.0.0", caller).activity(
+                "paint",
+                move |_: ActivityContext, _: Payload| {
+                    let begins = Arc::clone(&begins);
+                    async move {
+                        begins.notify_one();
+                        if !ends {
+                            std::future::pending::<()>().await;
+                        }
+                        Ok::<_, Payload>(Payload::from("painted"))
                     }
-                    Ok::<_, Payload>(Payload::from("painted"))
-                }
-            },
-        )
-    };
-    // No node serves it at first.
-    let runtime = home.open().orchestration("caller", "1.0.0", caller).start().await.unwrap();
-    runtime.client().start("caller", "p", Payload::null()).await.unwrap();
-    until_task(&home, |row| row.state == TaskState::Queued).await;
-    soon(runtime.shutdown()).await.unwrap();
-    // It is taken, and given back when the node stops.
-    let runtime = open(false).start().await.unwrap();
-    soon(begun.notified()).await;
-    until_task(&home, |row| matches!(row.state, TaskState::Leased { .. })).await;
-    home.check(&ClientLog::default(), &handlers);
-    soon(runtime.shutdown_within(Duration::from_millis(1))).await.unwrap();
-    home.check(&ClientLog::default(), &handlers);
-    let tasks = home.stored("p").tasks.unwrap();
-    assert_eq!((tasks[0].attempt, tasks[0].interruptions), (1, 0), "a stop is no interruption");
-    let runtime = open(true).start().await.unwrap();
-    assert_eq!(soon(runtime.client().result("p")).await.unwrap().as_json(), r#""painted""#);
-    soon(runtime.shutdown()).await.unwrap();
-    home.check(&ClientLog::default(), &handlers);
+                },
+            )
+        };
+        // No node serves it at first.
+        let runtime = home.open().orchestration("caller", "1.0.0", caller).start().await.unwrap();
+        runtime.client().start("caller", "p", Payload::null()).await.unwrap();
+        until_task(&home, |row| row.state == TaskState::Queued).await;
+        soon(runtime.shutdown()).await.unwrap();
+        // It is taken, and given back when the node stops.
+        let runtime = open(false).start().await.unwrap();
+        soon(begun.notified()).await;
+        until_task(&home, |row| matches!(row.state, TaskState::Leased { .. })).await;
+        home.check(&ClientLog::default(), &handlers);
+        soon(runtime.shutdown_within(Duration::from_millis(1))).await.unwrap();
+        home.check(&ClientLog::default(), &handlers);
+        let tasks = home.stored("p").tasks.unwrap();
+        assert_eq!((tasks[0].attempt, tasks[0].interruptions), (1, 0), "a stop is no interruption");
+        let runtime = open(true).start().await.unwrap();
+        assert_eq!(soon(runtime.client().result("p")).await.unwrap().as_json(), r#""painted""#);
+        soon(runtime.shutdown()).await.unwrap();
+        home.check(&ClientLog::default(), &handlers);
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

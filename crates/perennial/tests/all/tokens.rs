@@ -8,7 +8,7 @@ use perennial_core::shard::CompletionToken;
 use perennial_testkit::invariants::ClientLog;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
-use crate::support::{Place, relaxed, soon, until};
+use super::support::{Place, relaxed, soon, until};
 
 type Outbox = UnboundedSender<String>;
 

@@ -7,7 +7,7 @@ use perennial::{
 use perennial_core::Handlers;
 use perennial_testkit::invariants::ClientLog;
 
-use crate::support::stage::{Stage, on_both_stages};
+use crate::support::stage::{Stage, on_each_stage};
 use crate::support::{at, failed, until_blocked};
 
 type Outcome = Result<Payload, Payload>;
@@ -73,7 +73,7 @@ fn both() -> Handlers {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn g27_version_1_stays_pinned_across_a_restart_while_2_is_registered() {
-    on_both_stages(async |stage| {
+    on_each_stage(async |stage| {
         let mut log = ClientLog::default();
         let runtime = builder(stage).orchestration("order", "1.0.0", old).start().await.unwrap();
         runtime.client().start("order", "before", ()).await.unwrap();
@@ -111,7 +111,7 @@ async fn g27_version_1_stays_pinned_across_a_restart_while_2_is_registered() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn g27_a_version_that_is_removed_blocks_and_once_restored_it_finishes() {
-    on_both_stages(async |stage| {
+    on_each_stage(async |stage| {
         let mut log = ClientLog::default();
         let runtime = builder(stage).orchestration("order", "1.0.0", old).start().await.unwrap();
         runtime.client().start("order", "o", ()).await.unwrap();
@@ -161,7 +161,7 @@ async fn g27_the_latest_is_the_highest_by_semver_and_a_release_if_there_is_one()
         (&["2.0.0", "2.0.0-beta.1", "10.0.0-alpha"], "2.0.0"),
         (&["0.1.0-alpha.2", "0.1.0-alpha.10"], "0.1.0-alpha.10"),
     ] {
-        on_both_stages(async |stage| {
+        on_each_stage(async |stage| {
             let with =
                 |builder: RuntimeBuilder, version: &&str| builder.orchestration("which", version, which);
             let runtime = registered.iter().fold(stage.runtime(), with).start().await.unwrap();
@@ -194,12 +194,12 @@ async fn g27_what_is_no_version_is_refused_when_the_runtime_starts() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn g27_a_start_at_a_version_that_nobody_has_is_blocked_not_lost() {
-    on_both_stages(async |stage| {
+    on_each_stage(async |stage| {
         let mut log = ClientLog::default();
         let runtime = builder(stage).orchestration("which", "1.0.0", which).start().await.unwrap();
         let client = runtime.client();
         let missing = client.start("who", "w", ()).await;
-        assert_eq!(missing, Err(ClientError::NotRegistered { name: "who".to_owned() }));
+        assert_eq!(missing, Err(ClientError::NotRegistered { name: "who".to_owned(), similar: None }));
         client.start_with("which", "w", (), at("2.0.0")).await.unwrap();
         log.started("w");
         log.troubled("w");
@@ -215,7 +215,7 @@ async fn g27_a_start_at_a_version_that_nobody_has_is_blocked_not_lost() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn e20_an_old_instance_goes_on_without_the_patch_and_a_new_one_with_it() {
-    on_both_stages(async |stage| {
+    on_each_stage(async |stage| {
         let mut log = ClientLog::default();
         let runtime = builder(stage).orchestration("pay", "1.0.0", unpatched).start().await.unwrap();
         runtime.client().start("pay", "before", ()).await.unwrap();
@@ -256,7 +256,7 @@ async fn e20_an_old_instance_goes_on_without_the_patch_and_a_new_one_with_it() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn g28_a_change_without_a_patch_or_a_version_blocks_until_it_is_taken_back() {
-    on_both_stages(async |stage| {
+    on_each_stage(async |stage| {
         let mut log = ClientLog::default();
         let runtime = builder(stage).orchestration("pay", "1.0.0", unpatched).start().await.unwrap();
         runtime.client().start("pay", "p", ()).await.unwrap();

@@ -1,5 +1,9 @@
 //! Stores in separate schemas, on a server that all tests share.
 
+mod pooler;
+
+pub(crate) use pooler::through_pooler;
+
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
 use std::sync::Arc;

@@ -409,10 +409,9 @@ fn of_row(row: &InstanceRow, around: &Surroundings) -> Vec<WaitReason> {
         (None, None) => {}
     }
     if around.nodes.has_owners()
-        && let Err(registered) = around.nodes.runs(&row.name, &row.version)
+        && let Some(reason) = around.nodes.missing(&row.name, &row.version)
     {
-        let (name, version) = (row.name.clone(), row.version.clone());
-        reasons.push(WaitReason::OrchestrationNotRegistered { name, version, registered });
+        reasons.push(reason);
     }
     reasons
 }

@@ -5,6 +5,9 @@ use std::collections::BTreeMap;
 use perennial_core::store::{Directory, NodeInfo, SessionId, SessionRole, SessionRow, ShardOwner};
 use perennial_core::{NamePattern, Timestamp};
 
+use super::wait::WaitReason;
+use crate::similar::similar;
+
 /// The nodes at the time the directory was read.
 pub(super) struct Nodes {
     pub(super) now: Timestamp,
@@ -75,18 +78,23 @@ impl Nodes {
         self.live.values().filter(serves).map(name_of).collect()
     }
 
-    /// Whether a live node can run an orchestration at a version, or at any if none is set yet. Otherwise
-    /// returns the available versions.
-    pub(super) fn runs(&self, name: &str, version: &str) -> Result<(), Vec<String>> {
-        let registered = self.live.values().flat_map(|info| &info.orchestrations);
-        let mut versions: Vec<String> = registered
+    /// What there is instead if no live node can run an orchestration at a version, or at any if none is set
+    /// yet; `None` if one can.
+    pub(super) fn missing(&self, name: &str, version: &str) -> Option<WaitReason> {
+        let all = || self.live.values().flat_map(|info| &info.orchestrations);
+        let mut registered: Vec<String> = all()
             .filter(|(registered, _)| is_meant(registered, name))
             .map(|(_, version)| version.clone())
             .collect();
-        versions.sort();
-        versions.dedup();
-        let is_there = versions.iter().any(|one| version.is_empty() || one == version);
-        if is_there { Ok(()) } else { Err(versions) }
+        registered.sort();
+        registered.dedup();
+        if registered.iter().any(|one| version.is_empty() || one == version) {
+            return None;
+        }
+        let similar =
+            if registered.is_empty() { similar(name, all().map(|(name, _)| name.as_str())) } else { None };
+        let (name, version, similar) = (name.to_owned(), version.to_owned(), similar.map(str::to_owned));
+        Some(WaitReason::OrchestrationNotRegistered { name, version, registered, similar })
     }
 
     /// The names of the live nodes that own shards and can run an orchestration at a version, or at any if none is set

@@ -70,6 +70,8 @@ pub enum FindingKind {
     Blocked,
     /// Instances wait for code that their owner does not have, and are blocked later.
     MissingCode,
+    /// Instances have so many unread events that senders are refused.
+    Full,
     /// No live node has an orchestration registered.
     OrchestrationNotRegistered,
     /// No live node has an activity registered.
@@ -177,6 +179,13 @@ impl Client {
             group.remedy = text::blocked_remedy(&blocked.code).to_owned();
             group.add(row);
         }
+        if row.full {
+            let group = groups.entry((FindingKind::Full, row.name.clone())).or_default();
+            group.text =
+                format!("instances of `{}` have so many unread events that senders are refused", row.name);
+            group.remedy = text::FULL_REMEDY.to_owned();
+            group.add(row);
+        }
         if row.blocked.is_some() {
             return Ok(());
         }
@@ -199,10 +208,8 @@ impl Client {
                 }
                 groups.entry(key).or_default().add(row);
             }
-        } else if let Err(registered) = nodes.runs(&row.name, &row.version) {
-            let (name, version) = (row.name.clone(), row.version.clone());
-            let place = format!("{name} {version}");
-            let reason = WaitReason::OrchestrationNotRegistered { name, version, registered };
+        } else if let Some(reason) = nodes.missing(&row.name, &row.version) {
+            let place = format!("{} {}", row.name, row.version);
             let group = groups.entry((FindingKind::OrchestrationNotRegistered, place)).or_default();
             group.text = text::line(&reason, nodes.now);
             group.remedy = text::remedy(&reason).unwrap_or_default();

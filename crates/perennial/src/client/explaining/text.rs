@@ -46,11 +46,12 @@ pub(super) fn line(reason: &WaitReason, now: Timestamp) -> String {
             let missing = missing_code(name, version, nodes);
             format!("waiting for code for {age}: {missing}; it is blocked {until} if that does not change")
         }
-        WaitReason::OrchestrationNotRegistered { name, version, registered } => {
+        WaitReason::OrchestrationNotRegistered { name, version, registered, similar } => {
             let version = if version.is_empty() { String::new() } else { format!(" {version}") };
-            let instead = match registered.is_empty() {
-                true => String::new(),
-                false => format!("; live nodes have {}", registered.join(", ")),
+            let instead = match (registered.is_empty(), similar) {
+                (true, None) => String::new(),
+                (true, Some(similar)) => format!("; did you mean `{similar}`?"),
+                (false, _) => format!("; live nodes have {}", registered.join(", ")),
             };
             format!("no live node has orchestration `{name}`{version} registered{instead}")
         }
@@ -263,6 +264,10 @@ fn failure(activity: &ActivityWait, now: Timestamp) -> String {
         None => format!("{past} failed"),
     }
 }
+
+/// The action for an instance with too many unread events.
+pub(super) const FULL_REMEDY: &str = "see what the code waits for instead with `perennial show`; let it read its events, or send \
+     them to more instances";
 
 /// The action for a wait that does not end without intervention.
 pub(super) fn remedy(reason: &WaitReason) -> Option<String> {

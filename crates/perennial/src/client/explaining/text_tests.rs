@@ -111,6 +111,7 @@ fn not_registered(version: &str, registered: &[&str]) -> WaitReason {
         name: "order".to_owned(),
         version: version.to_owned(),
         registered,
+        similar: None,
     }
 }
 

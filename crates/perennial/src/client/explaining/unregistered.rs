@@ -76,7 +76,7 @@ impl Client {
         let nodes = Nodes::new(self.call("", |store, reply| store.directory(reply)).await?);
         let open = Filter::new().status(Status::Pending).status(Status::Running);
         let rows = self.list_rows(open, None, ROWS).await?.rows;
-        for row in rows.iter().filter(|row| nodes.runs(&row.name, &row.version).is_err()) {
+        for row in rows.iter().filter(|row| nodes.missing(&row.name, &row.version).is_some()) {
             *found.orchestrations.entry((row.name.clone(), row.version.clone())).or_default() += 1;
         }
         for task in self.call("", |store, reply| store.list_tasks(None, ROWS, reply)).await? {

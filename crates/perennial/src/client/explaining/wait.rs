@@ -199,6 +199,9 @@ pub enum WaitReason {
         version: String,
         /// The versions that live nodes have registered.
         registered: Vec<String>,
+        /// A similar name that a live node has registered, if no version of this one is.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        similar: Option<String>,
     },
     /// The start is delayed.
     Start {

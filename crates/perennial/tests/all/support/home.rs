@@ -1,4 +1,4 @@
-//! Both embedded stores under one roof: a test that says nothing of restarts runs on each of them.
+//! All stores behind one type: a test that says nothing of restarts runs on each of them.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use super::{Place, now_ms, relaxed, soon};
 /// Where a runtime of a test keeps its rows.
 pub(crate) enum Home {
     Memory(Arc<MemoryStore>),
-    File(Place),
+    Lasting(Place),
 }
 
 impl Home {
@@ -20,15 +20,16 @@ impl Home {
         Home::Memory(Arc::new(MemoryStore::new(now_ms)))
     }
 
-    pub(crate) fn file() -> Home {
-        Home::File(Place::new())
+    /// The stores that outlive a runtime.
+    pub(crate) fn lasting() -> impl Iterator<Item = Home> {
+        Place::each().into_iter().map(Home::Lasting)
     }
 
     /// A runtime on it, with nothing registered.
     pub(crate) fn open(&self) -> RuntimeBuilder {
         match self {
             Home::Memory(store) => Runtime::open("memory:").store(Arc::clone(store) as _).options(relaxed()),
-            Home::File(place) => Runtime::open(place.url()).options(relaxed()),
+            Home::Lasting(place) => Runtime::open(place.url()).options(relaxed()),
         }
     }
 
@@ -36,7 +37,7 @@ impl Home {
     pub(crate) fn snapshot(&self) -> Snapshot {
         match self {
             Home::Memory(store) => Snapshot::read_memory(store).unwrap(),
-            Home::File(place) => place.snapshot(),
+            Home::Lasting(place) => place.snapshot(),
         }
     }
 
@@ -49,18 +50,18 @@ impl Home {
     pub(crate) fn check(&self, log: &ClientLog, handlers: &Handlers) {
         match self {
             Home::Memory(_) => assert_invariants(&self.snapshot(), log, handlers),
-            Home::File(place) => place.check(log, handlers),
+            Home::Lasting(place) => place.check(log, handlers),
         }
     }
 }
 
-/// Runs a test in memory and on SQLite, each with a runtime that `build` completes, and checks the invariants before
+/// Runs a test in memory, on SQLite and on PostgreSQL, each with a runtime that `build` completes, and checks the invariants before
 /// and after that is shut down.
-pub(crate) async fn on_both(
+pub(crate) async fn on_each_store(
     build: impl Fn(RuntimeBuilder) -> RuntimeBuilder,
     test: impl AsyncFn(&Runtime, &Home, &mut ClientLog),
 ) {
-    for home in [Home::memory(), Home::file()] {
+    for home in std::iter::once(Home::memory()).chain(Home::lasting()) {
         let runtime = build(home.open());
         let handlers = &runtime.handlers();
         let runtime = runtime.start().await.unwrap();
@@ -68,7 +69,7 @@ pub(crate) async fn on_both(
         soon(test(&runtime, &home, &mut log)).await;
         assert_eq!(runtime.failure(), None);
         home.check(&log, handlers);
-        if let Home::File(place) = home {
+        if let Home::Lasting(place) = home {
             soon(runtime.shutdown()).await.unwrap();
             place.check(&log, handlers);
         }

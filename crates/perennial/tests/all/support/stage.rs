@@ -1,4 +1,4 @@
-//! A store that runtimes come and go on: in memory, or on SQLite. Either way its rows are checked at the end.
+//! A store that runtimes come and go on: in memory, on SQLite or on PostgreSQL. Its rows are checked at the end.
 
 use std::sync::Arc;
 use std::thread;
@@ -28,8 +28,9 @@ impl Stage {
         Stage { place: Place::new(), memory: Some((store, kept)) }
     }
 
-    pub(crate) fn on_sqlite() -> Stage {
-        Stage { place: Place::new(), memory: None }
+    /// The stages that outlive a process.
+    pub(crate) fn lasting() -> impl Iterator<Item = Stage> {
+        Place::each().into_iter().map(|place| Stage { place, memory: None })
     }
 
     /// The next runtime. The one before has to be gone.
@@ -83,15 +84,24 @@ impl Drop for Stage {
     }
 }
 
-/// Runs a test on a store in memory and on SQLite.
+/// Runs a test on a store in memory, on SQLite and on PostgreSQL.
 #[track_caller]
-pub(crate) fn on_both_stages(test: impl AsyncFn(&Stage)) -> impl Future<Output = ()> {
-    let in_memory = Stage::in_memory();
-    let on_sqlite = Stage::on_sqlite();
+pub(crate) fn on_each_stage(test: impl AsyncFn(&Stage)) -> impl Future<Output = ()> {
+    let stages: Vec<Stage> = std::iter::once(Stage::in_memory()).chain(Stage::lasting()).collect();
     soon(async move {
-        test(&in_memory).await;
-        drop(in_memory);
-        test(&on_sqlite).await;
-        drop(on_sqlite);
+        for stage in stages {
+            test(&stage).await;
+        }
+    })
+}
+
+/// Runs a test on SQLite and on PostgreSQL.
+#[track_caller]
+pub(crate) fn on_each_lasting_stage(test: impl AsyncFn(&Stage)) -> impl Future<Output = ()> {
+    let stages: Vec<Stage> = Stage::lasting().collect();
+    soon(async move {
+        for stage in stages {
+            test(&stage).await;
+        }
     })
 }
