@@ -8,7 +8,7 @@ use crate::director::Stage;
 /// The default lease of nodes.
 const LEASE: Duration = Duration::from_secs(10);
 /// How long an idle node takes to reach its lowest polling rate.
-const WARM_UP: Duration = Duration::from_secs(15);
+const WARM_UP: Duration = Duration::from_secs(40);
 /// Clock ticks per second in `/proc`; the same on all current Linux systems.
 const TICKS: f64 = 100.0;
 

@@ -22,7 +22,7 @@ pub struct AttemptNumber(pub u64);
 /// An attempt that waits for a free slot.
 #[derive(Clone, Copy, Debug)]
 pub struct WaitingAttempt<'a> {
-    /// Its number.
+    /// Identifies it in [`NodeOutput::Withdraw`](super::NodeOutput::Withdraw).
     pub number: AttemptNumber,
     /// Since when it waits.
     pub since: Moment,
