@@ -86,7 +86,8 @@ mod tests {
         Installer { program, is_root }
     }
 
-    const INSTALL: &str = "mkdir -p versions/15/bin && touch versions/15/bin/initdb versions/15/bin/postgres versions/15/bin/pg_isready";
+    const INSTALL: &str =
+        "mkdir -p versions/15/bin && cd versions/15/bin && touch initdb postgres pg_isready";
 
     #[test]
     fn root_installs_the_missing_package_and_then_finds_it() {

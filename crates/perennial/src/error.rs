@@ -7,6 +7,7 @@ use perennial_core::store::{Skippable, Status, StoreError};
 use perennial_core::{EventId, InstanceKey, NameError, NotOfType, PatternError, Payload};
 
 use crate::error_code::words;
+use crate::similar::hint;
 
 /// A `Result` with [`Error`] as its default error type.
 ///
@@ -110,9 +111,7 @@ pub enum StartError {
         missing: Vec<String>,
     },
     /// An orchestration, or a version policy, refers to something that is not registered.
-    #[error(
-        "{prefix}: {}; register it, or remove the declaration", missing.join(", "), prefix = self.code().prefix()
-    )]
+    #[error("{prefix}: {}; register it, or remove the declaration", missing.join(", "), prefix = self.code().prefix())]
     Missing {
         /// One text per missing registration.
         missing: Vec<String>,
@@ -257,11 +256,7 @@ pub enum ClientError {
         source: NameError,
     },
     /// No orchestration of this name is registered.
-    #[error(
-        "{prefix}: there is no orchestration {name:?} here{meant}; register it before starting it",
-        prefix = self.code().prefix(),
-        meant = similar.as_ref().map(|similar| format!(" (did you mean {similar:?}?)")).unwrap_or_default()
-    )]
+    #[error("{}: there is no orchestration {name:?} here{}; register it before starting it", self.code().prefix(), hint(similar))]
     NotRegistered {
         /// The name.
         name: String,

@@ -13,6 +13,11 @@ pub(crate) fn similar<'a>(wanted: &str, names: impl IntoIterator<Item = &'a str>
     (distance <= most && distance < wanted.len()).then_some(name)
 }
 
+/// A question for an error message, or nothing.
+pub(crate) fn hint(similar: &Option<String>) -> String {
+    similar.as_ref().map(|similar| format!(" (did you mean {similar:?}?)")).unwrap_or_default()
+}
+
 /// The number of characters to insert, delete or replace to turn one text into the other (Levenshtein).
 fn distance(from: &[char], to: &[char]) -> usize {
     let mut row: Vec<usize> = (0..=to.len()).collect();

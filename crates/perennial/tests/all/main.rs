@@ -26,6 +26,7 @@ mod error_codes;
 mod examples;
 mod explaining;
 mod explaining_events;
+mod explaining_full;
 mod explaining_many;
 mod failing_disk;
 mod fallbacks;

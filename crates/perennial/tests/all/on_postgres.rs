@@ -29,6 +29,8 @@ mod deleting;
 mod explaining;
 #[path = "explaining_events.rs"]
 mod explaining_events;
+#[path = "explaining_full.rs"]
+mod explaining_full;
 #[path = "explaining_many.rs"]
 mod explaining_many;
 #[path = "filters.rs"]

@@ -55,8 +55,8 @@ impl Home {
     }
 }
 
-/// Runs a test in memory, on SQLite and on PostgreSQL, each with a runtime that `build` completes, and checks the invariants before
-/// and after that is shut down.
+/// Runs a test in memory, on SQLite and on PostgreSQL, each with a runtime that `build` completes. Checks the invariants
+/// before and after that is shut down.
 pub(crate) async fn on_each_store(
     build: impl Fn(RuntimeBuilder) -> RuntimeBuilder,
     test: impl AsyncFn(&Runtime, &Home, &mut ClientLog),
