@@ -1,6 +1,5 @@
 //! The command line.
 
-use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -9,6 +8,7 @@ use clap_complete::Shell;
 use perennial::{Condition, Filter, OnExisting, Payload, Status, Why};
 
 use crate::exit::AFTER_HELP;
+use crate::serve::{Serve, Token};
 
 /// The environment variable with the URL of the store.
 pub(crate) const STORE_VARIABLE: &str = "PERENNIAL_STORE";
@@ -137,17 +137,7 @@ pub(crate) enum Command {
     /// SIGINT end it after the requests in progress; a second signal ends it at once.
     Serve(Serve),
     /// Make a token for `serve`, add its hash to a file, and print it once
-    Token {
-        /// The file with the hashes of tokens; created if it does not exist
-        #[arg(long, value_name = "FILE")]
-        file: PathBuf,
-        /// Whose token it is; recorded with what its owner does
-        #[arg(long)]
-        name: String,
-        /// What its owner may do
-        #[arg(long, value_enum, default_value_t = TokenRole::Reader)]
-        role: TokenRole,
-    },
+    Token(Token),
     /// Read the whole store and list damaged rows, histories, messages and tasks
     Verify,
     /// Measure how many small orchestrations this machine completes per second
@@ -158,53 +148,6 @@ pub(crate) enum Command {
     },
     /// Print completions for a shell
     Completions { shell: Shell },
-}
-
-/// What the owner of a token may do.
-#[derive(Clone, Copy, Debug, ValueEnum)]
-pub(crate) enum TokenRole {
-    /// Look, and ask queries
-    Reader,
-    /// Also start, change and delete
-    Operator,
-}
-
-/// Who is shown payloads.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum PayloadReaders {
-    /// Everybody who may look
-    Readers,
-    /// Operators only; readers cannot query, either
-    Operators,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct Serve {
-    /// The address to listen on; port 0 takes a free one
-    #[arg(long, default_value = "127.0.0.1:7370", value_name = "ADDRESS")]
-    pub(crate) listen: SocketAddr,
-    /// The file with the hashes of tokens, made by `perennial token`. Required unless the address is a loopback
-    /// address
-    #[arg(long, value_name = "FILE")]
-    pub(crate) tokens: Option<PathBuf>,
-    /// Let nobody change anything
-    #[arg(long)]
-    pub(crate) read_only: bool,
-    /// Who is shown payloads; others get their sizes
-    #[arg(long, value_enum, default_value_t = PayloadReaders::Readers)]
-    pub(crate) payloads: PayloadReaders,
-    /// Another name under which the server is reached
-    #[arg(long, value_name = "HOST")]
-    pub(crate) allow_host: Vec<String>,
-    /// An origin, such as https://ops.example.com, whose pages may use the server
-    #[arg(long, value_name = "ORIGIN")]
-    pub(crate) allow_origin: Vec<String>,
-    /// The certificate for TLS, as PEM
-    #[arg(long, value_name = "FILE", requires = "tls_key")]
-    pub(crate) tls_cert: Option<PathBuf>,
-    /// The private key of the certificate, as PEM
-    #[arg(long, value_name = "FILE", requires = "tls_cert")]
-    pub(crate) tls_key: Option<PathBuf>,
 }
 
 #[derive(Debug, Subcommand)]

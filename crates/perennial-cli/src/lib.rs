@@ -16,9 +16,9 @@
 //! `arguments` is the command line. A file for each group of commands: `instances` (list, show, tree),
 //! `histories` (history, export), `top`, `doctor` (and `doctor_postgres`), `verify`, `moving` (move),
 //! `requests` (start, raise, query, update, skip, activity), `bulk` (cancel, terminate, retry, pause, resume,
-//! delete), `repair` (reset, rerun, pausing orchestrations), `prune`, `serve` (serve, token), `bench` and `demo`; `changes` dispatches
-//! commands that change something. `output`, `timeline` and `attempts` format output; `remedy` is the advice
-//! for blocked instances; `exit` has the exit codes.
+//! delete), `repair` (reset, rerun, pausing orchestrations), `prune`, `serve` (serve, token), `bench` and `demo`;
+//! `changes` dispatches commands that change something. `output`, `timeline` and `attempts` format output; `remedy`
+//! is the advice for blocked instances; `exit` has the exit codes.
 
 mod arguments;
 mod attempts;
@@ -49,7 +49,7 @@ use std::process::ExitCode;
 use clap::{CommandFactory, Parser};
 use perennial::codec::Codecs;
 
-use arguments::{Arguments, Command, TokenRole};
+use arguments::{Arguments, Command};
 use exit::Failure;
 use store::{StoreAt, is_postgres};
 
@@ -128,13 +128,7 @@ async fn run_command(arguments: Arguments, codecs: Codecs) -> Result<(), Failure
         Command::Move { from: Some(from), to: Some(to), .. } => moving::run(&from, &to, as_json).await,
         Command::Move { .. } => Err(Failure::usage("pass --from URL and --to URL, or --reopen URL")),
         Command::Serve(arguments) => serve::serve(&store, arguments, as_json).await,
-        Command::Token { file, name, role } => {
-            let role = match role {
-                TokenRole::Reader => perennial_server::Role::Reader,
-                TokenRole::Operator => perennial_server::Role::Operator,
-            };
-            serve::token(&file, &name, role, as_json)
-        }
+        Command::Token(token) => serve::token(&token, as_json),
         Command::Verify => verify::run(&store, as_json).await,
         Command::Change(change) => changes::run(&store, change, as_json).await,
     }

@@ -1,16 +1,76 @@
 //! `serve` and `token`: the HTTP API over a store.
 
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
+use clap::{Args, ValueEnum};
 use perennial_server::{Access, NewToken, Options, Role, Stop, TlsFiles, TokenFile};
 use serde_json::json;
 use tokio::net::TcpListener;
 
-use crate::arguments::{PayloadReaders, Serve};
 use crate::exit::Failure;
 use crate::output::{line, object};
 use crate::store::StoreAt;
+
+#[derive(Debug, Args)]
+pub(crate) struct Token {
+    /// The file with the hashes of tokens; created if it does not exist
+    #[arg(long, value_name = "FILE")]
+    file: PathBuf,
+    /// Whose token it is; recorded with what its owner does
+    #[arg(long)]
+    name: String,
+    /// What its owner may do
+    #[arg(long, value_enum, default_value_t = TokenRole::Reader)]
+    role: TokenRole,
+}
+
+/// What the owner of a token may do.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum TokenRole {
+    /// Look, and ask queries
+    Reader,
+    /// Also start, change and delete
+    Operator,
+}
+
+/// Who is shown payloads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum PayloadReaders {
+    /// Everybody who may look
+    Readers,
+    /// Operators only; readers cannot query, either
+    Operators,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Serve {
+    /// The address to listen on; port 0 takes a free one
+    #[arg(long, default_value = "127.0.0.1:7370", value_name = "ADDRESS")]
+    listen: SocketAddr,
+    /// The file with the hashes of tokens, made by `perennial token`. Required unless the address is a loopback
+    /// address
+    #[arg(long, value_name = "FILE")]
+    tokens: Option<PathBuf>,
+    /// Let nobody change anything
+    #[arg(long)]
+    read_only: bool,
+    /// Who is shown payloads; others get their sizes
+    #[arg(long, value_enum, default_value_t = PayloadReaders::Readers)]
+    payloads: PayloadReaders,
+    /// Another name under which the server is reached
+    #[arg(long, value_name = "HOST")]
+    allow_host: Vec<String>,
+    /// An origin, such as https://ops.example.com, whose pages may use the server
+    #[arg(long, value_name = "ORIGIN")]
+    allow_origin: Vec<String>,
+    /// The certificate for TLS, as PEM
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    tls_cert: Option<PathBuf>,
+    /// The private key of the certificate, as PEM
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    tls_key: Option<PathBuf>,
+}
 
 /// Serves the API until a signal asks the process to stop.
 pub(crate) async fn serve(store: &StoreAt, serve: Serve, as_json: bool) -> Result<(), Failure> {
@@ -108,7 +168,12 @@ fn stop_on_signals(stop: Stop) -> Result<(), Failure> {
 }
 
 /// Makes a token, adds its hash to a file, and shows the token this once.
-pub(crate) fn token(path: &Path, name: &str, role: Role, as_json: bool) -> Result<(), Failure> {
+pub(crate) fn token(token: &Token, as_json: bool) -> Result<(), Failure> {
+    let (path, name) = (&token.file, &token.name);
+    let role = match token.role {
+        TokenRole::Reader => Role::Reader,
+        TokenRole::Operator => Role::Operator,
+    };
     if name.is_empty() || name.chars().any(|c| c.is_whitespace() || c.is_control()) {
         return Err(Failure::usage("a name has no blanks"));
     }

@@ -155,7 +155,9 @@ fn identify(server: &Server, parts: &Parts) -> Option<Caller> {
         AccessKind::Login(login) => login(parts),
         AccessKind::Tokens(tokens) => match bearer(&parts.headers) {
             Some(token) => tokens.caller(token),
-            None => cookie(&parts.headers).and_then(|secret| server.sessions.caller(secret)),
+            None => cookie(&parts.headers)
+                .and_then(|secret| server.sessions.token_digest(secret))
+                .and_then(|digest| tokens.caller_of(digest)),
         },
     };
     found.map(|caller| limited(server, caller))

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use perennial::client::{Count, PageKey, TaskState};
 use perennial::explain::WaitReason;
-use perennial::{Client, Filter, InstanceKey, InstanceView, Payload, Status, Timestamp};
+use perennial::{Client, ClientError, Filter, InstanceKey, InstanceView, Payload, Status, Timestamp};
 
 use crate::problem::Problem;
 use crate::query::{Kind, Parameter, Query, parameter};
@@ -147,7 +147,11 @@ impl Selection {
                     let next = Timestamp::from_millis(view.created.as_millis().saturating_add(1));
                     self.filter.id_prefix(id).created_from(view.created).created_before(next)
                 }
-                Err(_) => self.filter.id_prefix(id).created_before(Timestamp::UNIX_EPOCH),
+                // No instance has the id, or can have it.
+                Err(ClientError::NotFound { .. } | ClientError::InvalidName { .. }) => {
+                    self.filter.id_prefix(id).created_before(Timestamp::UNIX_EPOCH)
+                }
+                Err(error) => return Err(error.into()),
             };
             self.scans.push(Scan::Id(id.to_owned()));
         }

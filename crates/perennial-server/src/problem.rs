@@ -257,3 +257,48 @@ impl From<Error> for Problem {
 pub(crate) fn key(text: &str) -> Result<InstanceKey, Problem> {
     text.parse().map_err(|_| Problem::bad_request(format!("{text:?} is not the key of an instance")))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn h19_every_code_of_the_server_has_its_status() {
+        let statuses = [
+            (400, &["0601", "0614", "0619", "0805", "0809"][..]),
+            (401, &["0801"]),
+            (403, &["0802", "0804"]),
+            (404, &["0605", "0807", "0814"]),
+            (405, &["0808"]),
+            (409, &["0606", "0607", "0611", "0620", "0623"]),
+            (412, &["0812"]),
+            (413, &["0609"]),
+            (415, &["0806"]),
+            (421, &["0803"]),
+            (422, &["0608", "0621", "0622"]),
+            (429, &["0610"]),
+            (500, &["0502", "0508", "0612"]),
+            (503, &["0501", "0503", "0505", "0613", "0810", "0811"]),
+            (504, &["0624", "0813"]),
+        ];
+        for (expected, numbers) in statuses {
+            for number in numbers {
+                let code: ErrorCode = format!("PER-{number}").parse().unwrap();
+                assert_eq!(status(code).as_u16(), expected, "{code}");
+                let response = Problem::new(code, "x").into_response();
+                let has_pause = response.headers().contains_key(header::RETRY_AFTER);
+                assert_eq!(has_pause, [429, 503].contains(&expected), "{code}");
+            }
+        }
+    }
+
+    #[test]
+    fn h20_an_unknown_outcome_may_be_repeated_only_if_that_is_safe() {
+        for code in [ErrorCode::OutcomeUnknown, ErrorCode::StoreOutcomeUnknown] {
+            assert!(!Problem::new(code, "x").repeatable(false).0.retryable);
+            assert!(Problem::new(code, "x").repeatable(true).0.retryable);
+        }
+        assert!(!Problem::new(ErrorCode::NotFound, "x").repeatable(true).0.retryable);
+        assert!(Problem::new(ErrorCode::Busy, "x").repeatable(false).0.retryable);
+    }
+}

@@ -7,6 +7,7 @@ use perennial_core::store::{Skippable, Status, StoreError};
 use perennial_core::{EventId, InstanceKey, NameError, NotOfType, PatternError, Payload};
 
 use crate::error_code::words;
+use crate::error_text::{counted, skippable, still_open, value_for};
 use crate::similar::hint;
 
 /// A `Result` with [`Error`] as its default error type.
@@ -537,17 +538,6 @@ pub enum ClientError {
     },
 }
 
-/// Names what can be skipped instead.
-fn skippable(id: &str, blocking: Option<Skippable>) -> String {
-    match blocking {
-        Some(what) => format!("instance {id:?} is blocked by {what}; skip that one"),
-        None => format!(
-            "instance {id:?} is not blocked by anything that can be skipped; its status shows the cause, and \
-             `perennial doctor` the remedy"
-        ),
-    }
-}
-
 impl ClientError {
     pub(crate) fn unreadable(id: &str, problem: &NotOfType) -> ClientError {
         ClientError::Unreadable { id: id.to_owned(), expected: problem.type_name, problem: problem.reason() }
@@ -588,24 +578,4 @@ pub enum OrchestrationError {
         /// The reason.
         reason: String,
     },
-}
-
-/// The value that cannot be written.
-fn value_for(id: &str) -> String {
-    match id {
-        "" => "a value of the filter".to_owned(),
-        id => format!("the payload for instance {id:?}"),
-    }
-}
-
-fn counted(unread: usize) -> String {
-    if unread == 0 { String::new() } else { format!(" ({unread})") }
-}
-
-/// What is known of an instance that did not end in time.
-fn still_open(blocked: Option<&str>) -> String {
-    match blocked {
-        Some(reason) => format!(", because it is blocked: {reason}"),
-        None => ", and is still running; `Client::explain` shows what it waits for".to_owned(),
-    }
 }

@@ -42,6 +42,7 @@ pub mod client;
 pub mod codec;
 mod error;
 mod error_code;
+mod error_text;
 mod export;
 mod filter;
 #[cfg(doctest)]

@@ -1,12 +1,11 @@
 //! Sessions of browsers: a cookie instead of a token, which no script can read.
 
 use std::collections::BTreeMap;
-use std::sync::Mutex;
+use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use super::random_secret;
 use super::tokens::digest;
-use crate::options::Caller;
 
 /// The name of the cookie.
 pub(crate) const COOKIE: &str = "perennial_session";
@@ -15,13 +14,16 @@ const LIFETIME: Duration = Duration::from_secs(12 * 3_600);
 /// With more sessions than this, the oldest ends.
 const MAX_SESSIONS: usize = 10_000;
 
-/// The sessions of this server, by the hash of their cookies.
+/// The sessions of this server, by the hash of their cookies: the hash of the token that each was exchanged for, and when
+/// it began. A session gives what its token gives, and nothing once the token is removed.
 #[derive(Debug, Default)]
-pub(crate) struct Sessions(Mutex<BTreeMap<[u8; 32], (Caller, Instant)>>);
+pub(crate) struct Sessions(Mutex<Known>);
+
+type Known = BTreeMap<[u8; 32], ([u8; 32], Instant)>;
 
 impl Sessions {
-    /// Begins a session and returns its cookie's value.
-    pub(crate) fn begin(&self, caller: Caller) -> String {
+    /// Begins a session for the owner of a token and returns its cookie's value.
+    pub(crate) fn begin(&self, token: &str) -> String {
         let secret = random_secret();
         let mut sessions = self.lock();
         let now = Instant::now();
@@ -31,15 +33,15 @@ impl Sessions {
         {
             sessions.remove(&oldest);
         }
-        sessions.insert(digest(&secret), (caller, now));
+        sessions.insert(digest(&secret), (digest(token), now));
         secret
     }
 
-    /// The caller of a session that has not ended.
-    pub(crate) fn caller(&self, secret: &str) -> Option<Caller> {
+    /// The hash of the token of a session that has not ended.
+    pub(crate) fn token_digest(&self, secret: &str) -> Option<[u8; 32]> {
         let sessions = self.lock();
-        let (caller, began) = sessions.get(&digest(secret))?;
-        (began.elapsed() < LIFETIME).then(|| caller.clone())
+        let (token, began) = sessions.get(&digest(secret))?;
+        (began.elapsed() < LIFETIME).then_some(*token)
     }
 
     pub(crate) fn end(&self, secret: &str) {
@@ -54,7 +56,7 @@ impl Sessions {
         format!("{COOKIE}={value}; Max-Age={seconds}; HttpOnly; SameSite=Strict{secure}")
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<[u8; 32], (Caller, Instant)>> {
+    fn lock(&self) -> MutexGuard<'_, Known> {
         self.0.lock().expect("no code panics while it holds the sessions")
     }
 }

@@ -107,9 +107,13 @@ impl TokenFile {
         self.read.lock().expect("no code panics while it reads tokens").lines.is_empty()
     }
 
-    /// The owner of a token. All lines are compared, whatever is sent, so that the time tells nothing.
+    /// The owner of a token.
     pub(crate) fn caller(&self, token: &str) -> Option<Caller> {
-        let sent = digest(token);
+        self.caller_of(digest(token))
+    }
+
+    /// The owner of the token with a hash. All lines are compared, whatever is sent, so that the time tells nothing.
+    pub(crate) fn caller_of(&self, sent: [u8; 32]) -> Option<Caller> {
         let mut read = self.read.lock().expect("no code panics while it reads tokens");
         self.refresh(&mut read);
         let mut found = None;

@@ -89,7 +89,7 @@ async fn log_in(ask: Ask) -> Answered {
         return Err(Problem::new(ErrorCode::NotAuthenticated, "the token is not known"));
     };
     let caller = gate::limited(&ask.server, caller);
-    let secret = ask.server.sessions.begin(caller.clone());
+    let secret = ask.server.sessions.begin(&body.token);
     let mut response = ask.ok(&session(&ask, Some(caller)))?;
     set_cookie(&mut response, Some(&secret), ask.server.options.secure);
     Ok(response)

@@ -156,6 +156,7 @@ async fn start(ask: Ask) -> Answered {
     };
     let (status, ended) = match &ending {
         Some(ending) => (Status::after(ending), Ended::from(ending)),
+        // The start is durable, whatever becomes of this read.
         None => (client.status(&id).await.map_or(Status::Pending, |view| view.status), Ended::default()),
     };
     let code = if is_new { StatusCode::CREATED } else { StatusCode::OK };

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use axum::http::Method;
 use perennial::client::{NodeView, ShardView};
 use perennial::explain::StuckReport;
-use perennial::{Filter, InstanceView, Status};
+use perennial::{ClientError, Filter, InstanceView, Status};
 use serde::Serialize;
 
 use super::handler;
@@ -272,7 +272,11 @@ async fn search(ask: Ask) -> Answered {
             Err(_) => Vec::new(),
         };
         let begun = client.list(Filter::new().id_prefix(text).newest_first(true), None, PLACES).await?.rows;
-        places.extend(client.status(text).await.ok().map(|view| instance(&view.id)));
+        match client.status(text).await {
+            Ok(view) => places.push(instance(&view.id)),
+            Err(ClientError::NotFound { .. } | ClientError::InvalidName { .. }) => {}
+            Err(error) => return Err(error.into()),
+        }
         places
             .extend(begun.iter().chain(&children).filter(|row| row.id != text).map(|row| instance(&row.id)));
         let names: BTreeSet<String> = client

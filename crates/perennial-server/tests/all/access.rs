@@ -100,6 +100,12 @@ async fn h8_a_browser_exchanges_a_token_for_a_session() {
     start().header("sec-fetch-site", "cross-site").refused(403, "PER-0804").await;
     start().header("origin", &format!("http://{}", world.place.address)).expect(201).await;
     start().header("sec-fetch-site", "same-origin").expect(201).await;
+    // A session gives nothing once its token is removed.
+    let kept = fs::read_to_string(&path).unwrap();
+    fs::write(&path, "# removed\n").unwrap();
+    world.place.get("instances").header("cookie", cookie).refused(401, "PER-0801").await;
+    fs::write(&path, kept).unwrap();
+    world.place.get("instances").header("cookie", cookie).expect(200).await;
     let end = world.place.delete("session").header("cookie", cookie).expect(204).await;
     assert!(end.header("set-cookie").unwrap().contains("Max-Age=0"));
     world.place.get("instances").header("cookie", cookie).refused(401, "PER-0801").await;

@@ -20,6 +20,10 @@ pub(crate) fn check(prefix: &str, method: &str, path: &str, answer: &Answer) {
     if answer.status >= 400 {
         assert_eq!(media, "application/problem+json", "{shown}");
     }
+    // H3: no absolute URL leaves.
+    let address = [answer.text(), answer.header("location").unwrap_or_default().to_owned()].concat();
+    // An error may quote what the caller sent.
+    assert!(answer.status >= 400 || !address.contains("http://127.0.0.1"), "{shown}");
     let path = path.split('?').next().unwrap().strip_prefix(prefix).unwrap();
     let method = if method == "HEAD" { "GET" } else { method };
     let Some(operation) = operation(method, path) else {

@@ -37,7 +37,7 @@ pub struct FoundEvent {
     /// The time of the turn.
     #[serde(rename = "at_ms")]
     pub at: Timestamp,
-    /// The event.
+    /// Its number and what it records.
     #[serde(flatten)]
     pub event: Event,
 }
