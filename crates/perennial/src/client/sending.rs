@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use perennial_core::shard::{Message, Request, Response};
 use perennial_core::store::{InboxNumber, SendOutcome, SendRequest, Skippable};
-use perennial_core::{Ending, EventId, InstanceKey, Job, Turn, check_derived_id};
+use perennial_core::{Ending, ErrorCode, EventId, InstanceKey, Job, Turn, check_derived_id};
 
 use super::{Client, check};
 use crate::error::ClientError;
@@ -62,11 +62,14 @@ impl Client {
         match self.own_for_maintenance().await {
             Some(owner) => {
                 let done = owner.client().deliver(id, request).await;
-                let released = owner.shutdown().await;
-                done.and(released.map_err(|error| ClientError::Unknown {
-                    id: id.to_owned(),
-                    reason: format!("the store was not released properly: {error}"),
-                }))
+                match owner.shutdown().await {
+                    // A node that came in between has the store, so that nothing was left to release.
+                    Err(error) if error.code() != ErrorCode::StoreInUse => {
+                        let reason = format!("the store was not released properly: {error}");
+                        done.and(Err(ClientError::Unknown { id: id.to_owned(), reason }))
+                    }
+                    _ => done,
+                }
             }
             None => self.deliver(id, request).await,
         }

@@ -266,24 +266,3 @@ async fn g33_with_no_live_owner_a_guest_takes_the_store_in_charge_to_terminate_a
     }
     place.check(&log, &handlers());
 }
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn g33_guests_that_want_the_store_at_the_same_moment_all_get_what_they_want() {
-    let place = Place::new();
-    let first = runtime(&place).await;
-    let ids: Vec<String> = (0..20).map(|number| format!("c-{number}")).collect();
-    for id in &ids {
-        first.client().start("collect", id, Payload::null()).await.unwrap();
-    }
-    first.shutdown().await.unwrap();
-    let deleting = ids.iter().map(|id| {
-        let guest = Client::open(&place.url()).unwrap();
-        async move { guest.delete(id, true).await }
-    });
-    // An owner that comes in between waits for those that have it for a moment.
-    let coming = runtime(&place);
-    let (deleted, second) = soon(async { tokio::join!(join_all(deleting), coming) }).await;
-    assert!(deleted.iter().all(|deleted| *deleted == Ok(1)), "{deleted:?}");
-    second.shutdown().await.unwrap();
-    assert_eq!(place.snapshot().instances.len(), 0);
-}

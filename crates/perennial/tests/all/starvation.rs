@@ -110,6 +110,8 @@ async fn g29_turns_that_do_not_end_stop_a_node_once_and_not_the_next() {
         turn_deadline: Duration::from_millis(10),
         turn_threads: 2,
         max_lost_threads: MAX_LOST,
+        // Each lane tries instances of its own.
+        lanes: 1,
         ..relaxed()
     };
     let first = deaf.runtime(&place, options()).start().await.unwrap();

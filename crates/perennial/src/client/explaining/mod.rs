@@ -422,6 +422,7 @@ fn missing_code(row: &InstanceRow, blocked: &Blocked, nodes: &Nodes) -> WaitReas
         name: row.name.clone(),
         version: row.version.clone(),
         nodes: nodes.with_code(&row.name, &row.version),
+        similar: nodes.similar_to(&row.name),
         since: blocked.since(),
         until: Timestamp::from_millis(blocked.waits_until_ms.unwrap_or(blocked.since_ms)),
     }

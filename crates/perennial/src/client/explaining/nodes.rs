@@ -91,10 +91,16 @@ impl Nodes {
         if registered.iter().any(|one| version.is_empty() || one == version) {
             return None;
         }
-        let similar =
-            if registered.is_empty() { similar(name, all().map(|(name, _)| name.as_str())) } else { None };
-        let (name, version, similar) = (name.to_owned(), version.to_owned(), similar.map(str::to_owned));
+        let (similar, name, version) = (self.similar_to(name), name.to_owned(), version.to_owned());
         Some(WaitReason::OrchestrationNotRegistered { name, version, registered, similar })
+    }
+
+    /// A similar name that a live node has registered, if none has this one.
+    pub(super) fn similar_to(&self, name: &str) -> Option<String> {
+        let names =
+            || self.live.values().flat_map(|info| &info.orchestrations).map(|(name, _)| name.as_str());
+        let is_registered = names().any(|registered| is_meant(registered, name));
+        if is_registered { None } else { similar(name, names()).map(str::to_owned) }
     }
 
     /// The names of the live nodes that own shards and can run an orchestration at a version, or at any if none is set

@@ -41,9 +41,9 @@ pub(super) fn line(reason: &WaitReason, now: Timestamp) -> String {
             let tried = many(u64::from(*attempts), "time");
             format!("blocked for {}, tried {tried}: {}", age(*since, now), cut(reason))
         }
-        WaitReason::MissingCode { name, version, nodes, since, until } => {
+        WaitReason::MissingCode { name, version, nodes, similar, since, until } => {
             let (age, until) = (age(*since, now), at_text(*until, now));
-            let missing = missing_code(name, version, nodes);
+            let missing = missing_code(name, version, nodes, similar.as_deref());
             format!("waiting for code for {age}: {missing}; it is blocked {until} if that does not change")
         }
         WaitReason::OrchestrationNotRegistered { name, version, registered, similar } => {
@@ -102,13 +102,14 @@ pub(super) fn line(reason: &WaitReason, now: Timestamp) -> String {
 }
 
 /// The code that a node does not have, and who has it.
-fn missing_code(name: &str, version: &str, nodes: &[String]) -> String {
+fn missing_code(name: &str, version: &str, nodes: &[String], similar: Option<&str>) -> String {
     let version = if version.is_empty() { String::new() } else { format!(" {version}") };
     let others = match nodes.is_empty() {
         true => "no live node has it".to_owned(),
         false => format!("{} has it", listed(nodes)),
     };
-    format!("its node does not have `{name}`{version}, {others}")
+    let instead = similar.map_or_else(String::new, |similar| format!(" (did you mean `{similar}`?)"));
+    format!("its node does not have `{name}`{version}{instead}, {others}")
 }
 
 /// What a child that exists waits for, or is.

@@ -184,6 +184,9 @@ pub enum WaitReason {
         version: String,
         /// The live nodes that have it and own shards, by name.
         nodes: Vec<String>,
+        /// A similar name that a live node has registered, if no version of this one is.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        similar: Option<String>,
         /// When the owner first found that it does not have it.
         #[serde(rename = "since_ms")]
         since: Timestamp,
