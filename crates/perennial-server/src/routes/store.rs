@@ -226,7 +226,10 @@ fn doctor_schema() -> Schema {
         ],
         &[],
     );
-    object(&[("at_ms", time()), ("findings", array(finding)), ("is_complete", boolean())], &[])
+    let findings = array(finding);
+    let members =
+        [("at_ms", time()), ("findings", findings.clone()), ("waiting", findings), ("is_complete", boolean())];
+    object(&members, &[])
 }
 
 async fn doctor(ask: Ask) -> Answered {
