@@ -227,8 +227,12 @@ fn doctor_schema() -> Schema {
         &[],
     );
     let findings = array(finding);
-    let members =
-        [("at_ms", time()), ("findings", findings.clone()), ("waiting", findings), ("is_complete", boolean())];
+    let members = [
+        ("at_ms", time()),
+        ("findings", findings.clone()),
+        ("waiting", findings),
+        ("is_complete", boolean()),
+    ];
     object(&members, &[])
 }
 
