@@ -345,9 +345,7 @@ impl RuntimeBuilder {
         let runtime = Runtime { driver: Arc::clone(&driver), stopped: false };
         driver.begin(role);
         let mut standing = driver.standing();
-        let is_settled =
-            |standing: &Standing| standing.has_shards || standing.shares || standing.failure.is_some();
-        let failure = match standing.wait_for(is_settled).await {
+        let failure = match standing.wait_for(Standing::is_settled).await {
             Ok(standing) => standing.failure.clone(),
             Err(_) => Some(Failure::Store(StoreError::Closed)),
         };

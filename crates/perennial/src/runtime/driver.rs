@@ -13,7 +13,7 @@ use perennial_core::lane::{Lane, LaneOptions, LaneOutput, Moment};
 use perennial_core::log;
 use perennial_core::node::{Node, NodeOptions, NodeOutput, StopPatience, Unfinished};
 use perennial_core::shard::{Counters, Request, Response, ShardOptions, TokenKey};
-use perennial_core::store::{Changes, InboxNumber, SessionRole, Store, StoreError, Watcher};
+use perennial_core::store::{Changes, InboxNumber, SessionRole, ShardSet, Store, StoreError, Watcher};
 use perennial_core::{NotOfType, Payload};
 use tokio::sync::{Notify, watch};
 
@@ -51,7 +51,8 @@ pub(crate) struct Driver {
 /// The phase of the driver between start and stop.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Standing {
-    pub(super) has_shards: bool,
+    /// The shards that its lanes have gained since the start, including those that were lost again.
+    gained: ShardSet,
     /// Whether the node knows of other nodes that own shards, or owns none itself.
     pub(super) shares: bool,
     is_stopping: bool,
@@ -62,6 +63,11 @@ pub(super) struct Standing {
 }
 
 impl Standing {
+    /// Whether starting has finished: every lane has its shards, or other nodes have some, which may take longer.
+    pub(super) fn is_settled(&self) -> bool {
+        self.gained.len() == perennial_core::SHARDS || self.shares || self.failure.is_some()
+    }
+
     /// Whether stopping has finished.
     pub(super) fn is_over(&self) -> bool {
         self.has_ended || self.unfinished.is_some() || self.failure.is_some()
@@ -279,7 +285,7 @@ impl Driver {
                 LaneOutput::Gained(shards) => {
                     self.lanes.note_gained(index, &shards);
                     self.with_node(|node, _, _| node.handle_gained(index, &shards));
-                    self.standing.send_modify(|standing| standing.has_shards = true);
+                    self.standing.send_modify(|standing| standing.gained.extend_from(&shards));
                 }
                 LaneOutput::Lost(shards) => self.with_node(|node, _, _| node.handle_lost(index, &shards)),
                 LaneOutput::StoreTime { store_ms, set_back_ms } => {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use perennial::prelude::*;
-use perennial::{Filter, Payload, Status};
+use perennial::{Filter, Payload, RuntimeOptions, Status};
 use perennial_testkit::postgres::TestServer;
 
 use crate::support::soon;
@@ -146,4 +146,23 @@ async fn s9_two_applications_in_one_database_run_the_same_ids_side_by_side() {
     other.client().raise_event("j", "word", "Eve").await.unwrap();
     assert_eq!(soon(other.client().result("j")).await.unwrap().as_json(), r#""Hello, Bob! Hello, Eve!""#);
     soon(other.shutdown()).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn n2_all_lanes_of_a_node_that_is_alone_have_their_shards_when_it_has_started() {
+    for _ in 0..5 {
+        let url = TestServer::shared().new_schema();
+        let options = RuntimeOptions { lanes: 4, ..RuntimeOptions::default() };
+        let node = Runtime::open(&url).register(journey).register(greet).options(options);
+        let node = node.start().await.unwrap();
+        let nodes = node.client().nodes().await.unwrap();
+        assert_eq!(nodes.iter().map(|node| node.shards).collect::<Vec<_>>(), [256]);
+        // No request has to go through the store, so that a start has its first turn when it is acknowledged.
+        for number in 0..20 {
+            let id = format!("j-{number}");
+            node.client().start(journey, &id, "Ada".to_owned()).await.unwrap();
+            assert_eq!(node.client().history(&id).await.unwrap().turns.len(), 1);
+        }
+        soon(node.shutdown()).await.unwrap();
+    }
 }
