@@ -161,7 +161,7 @@ async fn n2_all_lanes_of_a_node_that_is_alone_have_their_shards_when_it_has_star
         for number in 0..20 {
             let id = format!("j-{number}");
             node.client().start(journey, &id, "Ada".to_owned()).await.unwrap();
-            assert_eq!(node.client().history(&id).await.unwrap().turns.len(), 1);
+            assert!(!node.client().history(&id).await.unwrap().turns.is_empty(), "{id}");
         }
         soon(node.shutdown()).await.unwrap();
     }
