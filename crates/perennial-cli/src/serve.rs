@@ -70,6 +70,14 @@ pub(crate) struct Serve {
     /// The private key of the certificate, as PEM
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     tls_key: Option<PathBuf>,
+    /// Serve metrics as Prometheus text at /metrics, to readers
+    #[cfg(feature = "prometheus")]
+    #[arg(long)]
+    metrics: bool,
+    /// Serve metrics at /metrics of this address, and nothing else there. Whoever may read the API may read them
+    #[cfg(feature = "prometheus")]
+    #[arg(long, value_name = "ADDRESS")]
+    metrics_listen: Option<SocketAddr>,
 }
 
 /// Serves the API until a signal asks the process to stop.

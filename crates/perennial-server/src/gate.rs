@@ -20,6 +20,7 @@ use crate::options::{AccessKind, Caller, Role};
 use crate::problem::Problem;
 use crate::query::Query;
 use crate::route::{Cost, Found, Needs, Route, find};
+use crate::routes::METRICS_PATH;
 use crate::segment;
 use crate::server::Server;
 
@@ -38,11 +39,12 @@ const TURN_PATIENCE: Duration = Duration::from_secs(5);
 /// Answers a request.
 pub(crate) async fn handle(server: Arc<Server>, request: Request<Body>) -> Response<Body> {
     let (parts, body) = request.into_parts();
+    let measured = server.meters.begin(&parts.method, parts.uri.path());
     let allowed_origin = is_allowed_origin(&server.options, &parts.headers)
         .then(|| parts.headers.get(header::ORIGIN).cloned())
         .flatten();
     let is_head = parts.method == Method::HEAD;
-    let handled = AssertUnwindSafe(answer(server, parts, body)).catch_unwind().await;
+    let handled = AssertUnwindSafe(answer(Arc::clone(&server), parts, body)).catch_unwind().await;
     let answered = handled.unwrap_or_else(|_| {
         tracing::error!(target: crate::LOG, "a handler panicked");
         Err(Problem::new(
@@ -62,6 +64,7 @@ pub(crate) async fn handle(server: Arc<Server>, request: Request<Body>) -> Respo
     if is_head {
         *response.body_mut() = Body::empty();
     }
+    server.meters.end(measured, &response);
     response
 }
 
@@ -77,6 +80,7 @@ async fn answer(server: Arc<Server>, mut parts: Parts, body: Body) -> Result<Res
     }
     let path = parts.uri.path().to_owned();
     let found = find(&parts.method, &path);
+    let found = if server.options.only_metrics { only_metrics(found) } else { found };
     let needs = if let Found::Route(route, _) = &found { route.needs } else { Needs::Reader };
     let caller = identify(&server, &parts);
     if needs != Needs::Nobody && caller.is_none() && parts.method != Method::OPTIONS {
@@ -190,6 +194,14 @@ fn check_change(server: &Server, parts: &Parts) -> Result<(), Problem> {
     match media.is_some_and(|media| media.eq_ignore_ascii_case("application/json")) {
         true => Ok(()),
         false => Err(Problem::new(ErrorCode::MediaType, "the request is not declared as application/json")),
+    }
+}
+
+/// What a listener for metrics alone finds.
+fn only_metrics(found: Found<'_>) -> Found<'_> {
+    match found {
+        Found::Route(route, variables) if route.path == METRICS_PATH => Found::Route(route, variables),
+        _ => Found::Nothing,
     }
 }
 

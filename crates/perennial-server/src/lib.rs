@@ -32,6 +32,7 @@
 //! | `listing`, `turn_walk` | filters of lists and bounded scans; pages of histories |
 //! | `stream` | live changes whose cursor is the history |
 //! | `operations` | work over all instances of a filter |
+//! | `meters`, `prometheus` | what is measured of requests; Prometheus text |
 //! | `serve` | listeners, TLS, limits of connections, stopping |
 
 mod access;
@@ -40,10 +41,13 @@ mod ask;
 mod cursor;
 mod gate;
 mod listing;
+mod meters;
 mod openapi;
 mod operations;
 mod options;
 mod problem;
+#[cfg(feature = "prometheus")]
+pub mod prometheus;
 mod query;
 mod redact;
 mod route;
@@ -67,8 +71,9 @@ use axum::http::Request;
 use perennial::Client;
 
 pub use access::{NewToken, TokenFile, TokenFileError};
+pub use meters::HTTP;
 pub use openapi::document;
-pub use options::{Access, Caller, Options, Role};
+pub use options::{Access, Caller, MetricsHandle, Options, Role};
 pub use serve::{TlsFiles, serve};
 pub use stop::Stop;
 

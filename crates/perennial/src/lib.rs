@@ -47,6 +47,7 @@ mod export;
 mod filter;
 #[cfg(doctest)]
 mod guide;
+pub mod metrics;
 pub mod moving;
 mod registrations;
 mod runtime;

@@ -36,6 +36,7 @@ mod attempts;
 mod consumed;
 mod counters;
 pub(crate) mod envelope;
+mod facts;
 mod gaps;
 mod instance;
 mod instances;
@@ -62,6 +63,7 @@ mod wakes;
 
 pub use counters::Counters;
 pub use envelope::{BODY_FORMAT, BodyError};
+pub use facts::{Fact, Label, Observed, ObservedNames, TurnEnd};
 pub use message::{LeftOpen, Message, RanElsewhere, Start};
 pub use options::{FailurePolicy, OnFailure, ShardOptions, TokenKey};
 pub(crate) use options::{hold_ms, max_together};
@@ -81,4 +83,5 @@ pub use tenure::Tenure;
 pub use token::{BadToken, CompletionToken, TokenSecret};
 pub use turn_task::{
     BlockReason, CallOutcome, HandlerSource, TurnRun, TurnSource, TurnTask, TurnTaskDone, TurnTaskOutput,
+    TurnTimes,
 };

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::code::ErrorCode;
 use crate::codec::{CodecError, Codecs, Undecodable};
@@ -96,6 +97,16 @@ impl TurnSource {
         }
     }
 
+    /// The orchestration, if it is known without decoding turns.
+    pub(super) fn name(&self) -> Option<&str> {
+        match self {
+            TurnSource::Resident(execution, _) => Some(&execution.started().name),
+            TurnSource::Start(started) => Some(&started.name),
+            TurnSource::Read(record) => Some(&record.started().name),
+            TurnSource::History(_) | TurnSource::Record(_) | TurnSource::Reset(_) => None,
+        }
+    }
+
     /// Whether user code runs, which may take long or end the process.
     pub fn runs_code(&self) -> bool {
         !matches!(self, TurnSource::Record(_) | TurnSource::Reset(_))
@@ -144,6 +155,17 @@ pub struct TurnTaskDone {
     pub calls: Vec<(PendingCall, CallOutcome)>,
     /// An execution that failed, to be dropped where user code may run.
     pub failed_execution: Option<Box<Execution>>,
+    /// How long the parts of the task took.
+    pub times: TurnTimes,
+}
+
+/// How long the parts of a turn task took. `None` for parts that it did not have.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TurnTimes {
+    /// Decoding and replaying stored turns.
+    pub hydrating: Option<Duration>,
+    /// Taking a turn and encoding it.
+    pub turn: Option<Duration>,
 }
 
 /// The output of a successful turn task.
@@ -417,6 +439,7 @@ impl TurnTask {
             outcome: Err(failure),
             calls,
             failed_execution: source.into_resident(),
+            times: TurnTimes::default(),
         }
     }
 
@@ -424,6 +447,16 @@ impl TurnTask {
     ///
     /// `watch` is called with the execution that is about to run, so that a watchdog can interrupt it.
     pub fn run(self, handlers: &dyn HandlerSource, watch: impl FnOnce(&Execution)) -> TurnTaskDone {
+        self.run_timed(handlers, watch, || Duration::ZERO)
+    }
+
+    /// Like [`TurnTask::run`], with a steady clock to measure its parts.
+    pub fn run_timed(
+        self,
+        handlers: &dyn HandlerSource,
+        watch: impl FnOnce(&Execution),
+        clock: impl Fn() -> Duration,
+    ) -> TurnTaskDone {
         let TurnTask {
             shard,
             tenure,
@@ -439,6 +472,7 @@ impl TurnTask {
             is_full,
             ..
         } = self;
+        let mut times = TurnTimes::default();
         let done = |outcome, calls, failed_execution| TurnTaskDone {
             shard,
             tenure,
@@ -447,6 +481,7 @@ impl TurnTask {
             outcome,
             calls,
             failed_execution,
+            times: TurnTimes::default(),
         };
         let not_made = |calls: Vec<PendingCall>| {
             calls.into_iter().map(|pending| (pending, CallOutcome::Later)).collect()
@@ -463,6 +498,7 @@ impl TurnTask {
             }
             source => source,
         };
+        let begun = clock();
         let (mut execution, history) = match prepare(&codecs, key, &instance, source, handlers, options) {
             Ok(prepared) => prepared,
             Err(failure) => return done(Err(failure), not_made(calls), None),
@@ -471,14 +507,15 @@ impl TurnTask {
         if let Err(failure) = history.turns.iter().try_for_each(|turn| execution.replay_turn(turn)) {
             return done(Err(failure.into()), not_made(calls), Some(execution));
         }
+        times.hydrating = (!history.turns.is_empty()).then(|| clock().saturating_sub(begun));
         let calls = make_calls(&mut execution, calls, (is_full, now_ms), &mut jobs);
         let is_quiet = jobs.is_empty() && execution.ledger().turns() > 0;
-        let taken = if execution.has_ended() || is_quiet {
-            Ok(TurnTaken::default())
-        } else {
-            execution.take_turn(now_ms, jobs)
+        let turn_begun = (!execution.has_ended() && !is_quiet).then(&clock);
+        let taken = match turn_begun {
+            Some(_) => execution.take_turn(now_ms, jobs),
+            None => Ok(TurnTaken::default()),
         };
-        match taken {
+        let mut done = match taken {
             Ok(taken) => {
                 let of = execution.started().execution;
                 let seal = |turn| TurnRow::seal_with(&codecs, key, of, history.checksum, turn);
@@ -491,7 +528,10 @@ impl TurnTask {
                 done(Ok(TurnTaskOutput::Turn(Box::new(run))), calls, None)
             }
             Err(failure) => done(Err(failure.into()), calls, Some(execution)),
-        }
+        };
+        times.turn = turn_begun.map(|begun| clock().saturating_sub(begun));
+        done.times = times;
+        done
     }
 }
 

@@ -80,6 +80,7 @@ macro_rules! handler {
     };
 }
 pub(crate) use handler;
+pub(crate) use health::METRICS_PATH;
 pub(crate) use instances::details_members;
 pub(crate) use operations::operation_schema;
 pub(crate) use stats::StatsView;

@@ -35,6 +35,7 @@ use tokio::sync::{Notify, oneshot};
 
 use crate::codec::encoded;
 use crate::error::{ClientError, Error};
+use crate::metrics::StoreGauges;
 use crate::runtime::Driver;
 use crate::store_url::{open_guest, open_read_only};
 
@@ -89,6 +90,7 @@ pub struct Client {
     trace: Option<Box<TraceContext>>,
     /// The only instance that requests may reach, whatever their ids.
     only: Option<InstanceKey>,
+    store_gauges: Arc<StoreGauges>,
 }
 
 impl fmt::Debug for Client {
@@ -113,6 +115,7 @@ impl Client {
             stored: Arc::clone(&driver.stored),
             codecs: driver.codecs().clone(),
             changed: Arc::clone(&driver.changed),
+            store_gauges: Arc::clone(&driver.store_gauges),
             driver: Some(driver),
             url: None,
             sender,
@@ -198,6 +201,7 @@ impl Client {
             call_patience,
             trace: None,
             only: None,
+            store_gauges: Arc::default(),
         }
     }
 
@@ -215,6 +219,14 @@ impl Client {
     pub fn with_trace_context(&self, parent: &str, state: Option<&str>) -> Result<Client, ClientError> {
         let trace = trace_context(parent, state)?;
         Ok(Client { trace: Some(trace), ..self.clone() })
+    }
+
+    pub(crate) fn driver(&self) -> Option<&Arc<Driver>> {
+        self.driver.as_ref()
+    }
+
+    pub(crate) fn store_gauges(&self) -> &Arc<StoreGauges> {
+        &self.store_gauges
     }
 
     /// This client, reading payloads as they are stored.

@@ -48,12 +48,19 @@ impl Instance {
             CommitOutcome::Conflict(Conflict::IdTaken(row)) if row.key == self.key => {
                 self.durable(shared, now_ms, in_flight, &[]);
             }
-            CommitOutcome::Conflict(Conflict::IdTaken(row)) => self.id_taken(shared, in_flight, &row),
+            CommitOutcome::Conflict(Conflict::IdTaken(row)) => {
+                self.report_refused(shared, &in_flight.report);
+                self.id_taken(shared, in_flight, &row);
+            }
             CommitOutcome::Conflict(_) => {
+                self.report_refused(shared, &in_flight.report);
                 shared.counters.conflicts += 1;
                 self.start_over(shared, in_flight);
             }
-            CommitOutcome::Rejected(reason) => self.rejected(shared, now_ms, in_flight, reason),
+            CommitOutcome::Rejected(reason) => {
+                self.report_refused(shared, &in_flight.report);
+                self.rejected(shared, now_ms, in_flight, reason);
+            }
             // The lane reports the loss of the shard separately; until then this instance must not do anything else.
             CommitOutcome::Fenced => self.phase = Phase::Committing(Box::new(in_flight)),
         }
@@ -77,6 +84,7 @@ impl Instance {
         self.release(shared, now_ms, outputs);
         let wake_at_ms = columns.wake_at_ms;
         self.log_durable(&columns, &next);
+        self.report_durable(shared, now_ms, &in_flight.report, (&columns, &next));
         self.checksum = checksum.unwrap_or(self.checksum);
         self.stored_as(shared, columns);
         self.tasks.handle_given(in_flight.given);

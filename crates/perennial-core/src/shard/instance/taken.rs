@@ -1,5 +1,7 @@
 //! Handling a turn that was taken: a commit, or nothing to record.
 
+use std::time::Duration;
+
 use crate::code::ErrorCode;
 use crate::execution::{Execution, Stream, Successor, TurnTaken};
 use crate::flaws::{self, Flaw};
@@ -16,6 +18,7 @@ use super::Instance;
 use super::in_flight::{InFlight, Next, Phase, Turning};
 use super::limits::Limits;
 use super::queued::{Arrived, Batch, Origin, count_events};
+use super::reporting::{CommitReport, count_stale};
 use super::row_columns::RowColumns;
 use super::rows::{describe_changes, new_row};
 use super::tasks::TaskPlan;
@@ -30,12 +33,12 @@ impl Instance {
         now_ms: u64,
         turning: Turning,
         run: TurnRun,
-        calls: Vec<(PendingCall, CallOutcome)>,
+        (calls, took): (Vec<(PendingCall, CallOutcome)>, Option<Duration>),
     ) {
         let TurnRun { execution, taken, row, checksum } = run;
         let TurnTaken { turn, stale, successor, ended_updates, carried_updates, late_events } = taken;
-        shared.counters.stale += stale.len() as u64;
-        let Turning { messages, fired_ms, .. } = turning;
+        count_stale(shared, &stale);
+        let Turning { messages, fired_ms, fired, .. } = turning;
         let Some((turn, row)) = turn.zip(row) else {
             self.checksum = checksum;
             return self.no_turn(shared, now_ms, messages, execution, calls);
@@ -79,6 +82,8 @@ impl Instance {
             }
             _ => None,
         };
+        let report =
+            CommitReport::turn(shared, &execution, (&turn, late_events.len()), &messages, (took, fired));
         let started = self.write_row(&execution, &turn, &columns, &messages, &mut commit);
         let outputs = started.into_iter().chain(messages.taken_replies(&late_events)).collect();
         let next = match (start, turn.ending()) {
@@ -88,6 +93,7 @@ impl Instance {
         };
         let start = messages.start_request();
         let mut in_flight = InFlight {
+            report,
             outputs,
             start,
             checksum: Some(checksum),
@@ -193,10 +199,12 @@ impl Instance {
             // Changes are written together with other pending writes; a blocked instance is unblocked once that commit
             // is durable.
             let (blocked_attempts, blocked_cause) = (stored.blocked_attempts, stored.blocked_cause.clone());
-            let (skippable, pause) = (stored.skippable, stored.pause);
+            let (skippable, pause, blocked_code) = (stored.skippable, stored.pause, stored.blocked_code);
             columns = match plan.is_empty() {
                 true => stored.clone(),
-                false => RowColumns { blocked_attempts, blocked_cause, skippable, pause, ..columns },
+                false => {
+                    RowColumns { blocked_attempts, blocked_code, blocked_cause, skippable, pause, ..columns }
+                }
             };
         }
         commit.change = columns.change_from(&stored);

@@ -16,6 +16,7 @@ use super::Instance;
 use super::calls::refuse_calls;
 use super::in_flight::{InFlight, Next};
 use super::queued::{Batch, Queued};
+use super::reporting::CommitReport;
 use super::row_columns::RowColumns;
 use super::tasks::TaskPlan;
 
@@ -162,7 +163,9 @@ impl Instance {
         outputs.extend(orphaned);
         let next = Next::Ended(alive, Box::new(ending));
         let in_flight = InFlight::new(columns, next, messages);
-        let mut in_flight = InFlight { outputs, answered, refused: updates, ..in_flight };
+        shared.counters.events_refused += in_flight.messages.events() as u64;
+        let report = CommitReport::ending(shared, &started.name);
+        let mut in_flight = InFlight { outputs, answered, refused: updates, report, ..in_flight };
         plan.apply(&mut commit, &mut in_flight);
         self.commit(shared, commit, in_flight);
     }
