@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
-use perennial_server::{Access, NewToken, Options, Role, Stop, TlsFiles, TokenFile};
+use perennial_server::{Access, MetricsHandle, NewToken, Options, Role, Stop, TlsFiles, TokenFile};
 use serde_json::json;
 use tokio::net::TcpListener;
 
@@ -43,6 +43,41 @@ enum PayloadReaders {
     Operators,
 }
 
+/// What is served of metrics.
+#[derive(Debug, Args)]
+struct ServeMetrics {
+    /// Serve metrics as Prometheus text at /metrics, to readers
+    #[cfg(feature = "prometheus")]
+    #[arg(long)]
+    metrics: bool,
+    /// Serve metrics at /metrics of this address, and nothing else there; port 0 takes a free one. Readers need their
+    /// tokens there, too
+    #[cfg(feature = "prometheus")]
+    #[arg(long, value_name = "ADDRESS")]
+    metrics_listen: Option<SocketAddr>,
+}
+
+#[cfg(feature = "prometheus")]
+impl ServeMetrics {
+    /// Installs the recorder if metrics are served. Returns what the API serves of them, and what is served elsewhere.
+    fn install(&self) -> Result<(Option<MetricsHandle>, Option<(SocketAddr, MetricsHandle)>), Failure> {
+        if !self.metrics && self.metrics_listen.is_none() {
+            return Ok((None, None));
+        }
+        let handle = perennial_server::prometheus::install()
+            .map_err(|error| Failure::failed(format!("metrics cannot be recorded: {error}")))?;
+        let apart = self.metrics_listen.map(|address| (address, handle.clone()));
+        Ok((Some(handle).filter(|_| self.metrics), apart))
+    }
+}
+
+#[cfg(not(feature = "prometheus"))]
+impl ServeMetrics {
+    fn install(&self) -> Result<(Option<MetricsHandle>, Option<(SocketAddr, MetricsHandle)>), Failure> {
+        Ok((None, None))
+    }
+}
+
 #[derive(Debug, Args)]
 pub(crate) struct Serve {
     /// The address to listen on; port 0 takes a free one
@@ -70,24 +105,21 @@ pub(crate) struct Serve {
     /// The private key of the certificate, as PEM
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     tls_key: Option<PathBuf>,
-    /// Serve metrics as Prometheus text at /metrics, to readers
-    #[cfg(feature = "prometheus")]
-    #[arg(long)]
-    metrics: bool,
-    /// Serve metrics at /metrics of this address, and nothing else there. Whoever may read the API may read them
-    #[cfg(feature = "prometheus")]
-    #[arg(long, value_name = "ADDRESS")]
-    metrics_listen: Option<SocketAddr>,
+    #[command(flatten)]
+    metrics: ServeMetrics,
 }
 
 /// Serves the API until a signal asks the process to stop.
 pub(crate) async fn serve(store: &StoreAt, serve: Serve, as_json: bool) -> Result<(), Failure> {
-    let Serve { listen, tokens, read_only, payloads, allow_host, allow_origin, tls_cert, tls_key } = serve;
+    let Serve { listen, tokens, read_only, payloads, allow_host, allow_origin, tls_cert, tls_key, metrics } = serve;
+    let (metrics, apart) = metrics.install()?;
     let tls = match (tls_cert, tls_key) {
         (Some(certificate), Some(key)) => Some(TlsFiles { certificate, key }),
         _ => None,
     };
-    let is_private = listen.ip().is_loopback() && allow_host.is_empty();
+    let is_elsewhere = |(address, _): &(SocketAddr, MetricsHandle)| !address.ip().is_loopback();
+    let is_private =
+        listen.ip().is_loopback() && allow_host.is_empty() && !apart.as_ref().is_some_and(is_elsewhere);
     let access = access(tokens.as_deref(), is_private)?;
     if !is_private && tls.is_none() {
         eprintln!(
@@ -107,17 +139,42 @@ pub(crate) async fn serve(store: &StoreAt, serve: Serve, as_json: bool) -> Resul
         options = options.allow_origin(origin);
     }
     let client = store.open()?;
-    let listener = TcpListener::bind(listen)
-        .await
-        .map_err(|error| Failure::failed(format!("cannot listen on {listen}: {error}")))?;
+    let listener = bind(listen).await?;
     let url = shown_url(listener.local_addr()?, tls.is_some());
-    if as_json {
-        object(&json!({"url": url}))?
-    } else {
-        line(&url)?
+    let apart = match apart {
+        Some((address, handle)) => Some((bind(address).await?, handle)),
+        None => None,
+    };
+    let metrics_url = apart.as_ref().map(|(listener, _)| listener.local_addr()).transpose()?;
+    let metrics_url = metrics_url.map(|address| format!("{}metrics", shown_url(address, tls.is_some())));
+    match (as_json, &metrics_url) {
+        (true, None) => object(&json!({"url": url}))?,
+        (true, Some(metrics)) => object(&json!({"url": url, "metrics": metrics}))?,
+        (false, None) => line(&url)?,
+        (false, Some(metrics)) => line(&format!("{url}\n{metrics}"))?,
     }
     stop_on_signals(stop)?;
-    Ok(perennial_server::serve(listener, client, options, tls).await?)
+    let only = |handle: MetricsHandle| options.clone().metrics(handle).only_metrics(true);
+    let apart = apart.map(|(listener, handle)| {
+        perennial_server::serve(listener, client.clone(), only(handle), tls.clone())
+    });
+    let apart = async {
+        match apart {
+            Some(served) => served.await,
+            None => Ok(()),
+        }
+    };
+    let options = match metrics {
+        Some(handle) => options.metrics(handle),
+        None => options,
+    };
+    tokio::try_join!(perennial_server::serve(listener, client, options, tls), apart)?;
+    Ok(())
+}
+
+async fn bind(address: SocketAddr) -> Result<TcpListener, Failure> {
+    let bound = TcpListener::bind(address).await;
+    bound.map_err(|error| Failure::failed(format!("cannot listen on {address}: {error}")))
 }
 
 /// Who may use the server. Only on a loopback address need nobody prove who they are.

@@ -1,6 +1,6 @@
 //! Health, limits and metrics.
 
-use perennial_server::{Access, Options, Role};
+use perennial_server::{Access, MetricsHandle, Options, Role};
 use serde_json::json;
 
 use crate::wire::exchange;

@@ -6,6 +6,9 @@ mod contract;
 mod health;
 mod instances;
 mod matrix;
+mod metric_documents;
+#[cfg(feature = "prometheus")]
+mod metrics;
 mod mutated;
 mod reading;
 mod stopping;
