@@ -111,7 +111,8 @@ pub(crate) struct Serve {
 
 /// Serves the API until a signal asks the process to stop.
 pub(crate) async fn serve(store: &StoreAt, serve: Serve, as_json: bool) -> Result<(), Failure> {
-    let Serve { listen, tokens, read_only, payloads, allow_host, allow_origin, tls_cert, tls_key, metrics } = serve;
+    let Serve { listen, tokens, read_only, payloads, allow_host, allow_origin, tls_cert, tls_key, metrics } =
+        serve;
     let (metrics, apart) = metrics.install()?;
     let tls = match (tls_cert, tls_key) {
         (Some(certificate), Some(key)) => Some(TlsFiles { certificate, key }),

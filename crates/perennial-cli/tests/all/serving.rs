@@ -163,6 +163,28 @@ async fn h6_serve_speaks_tls_with_a_certificate() {
     assert_eq!(curl(&[&url]), "", "the certificate is not known to others");
 }
 
+#[cfg(feature = "prometheus")]
+#[tokio::test(flavor = "multi_thread")]
+async fn o1_serve_gives_metrics_at_its_own_path_and_on_another_port() {
+    let shop = Shop::stocked().await;
+    let arguments = ["--listen", "127.0.0.1:0", "--metrics", "--metrics-listen", "127.0.0.1:0", "--json"];
+    let served = Served::start(&shop.url(), &arguments);
+    let urls: serde_json::Value = serde_json::from_str(&served.url).unwrap();
+    let (api, metrics) = (urls["url"].as_str().unwrap(), urls["metrics"].as_str().unwrap());
+    assert!(curl(&[&format!("{api}api/v1/instances")]).contains("order-1"));
+    for url in [metrics, &format!("{api}metrics")] {
+        let text = curl(&[url]);
+        assert!(text.contains("perennial_store_instances{status=\"running\"}"), "{text}");
+        assert!(
+            text.contains("http_server_request_duration_seconds_count{method=\"GET\",route=\"instances\"")
+        );
+        assert!(!text.contains("order-1"), "{text}");
+    }
+    assert!(curl(&[&metrics.replace("/metrics", "/api/v1/instances")]).contains("PER-0807"));
+    let refused = run(&["--store", &shop.url(), "serve", "--metrics-listen", "0.0.0.0:0"], &[]);
+    assert!(refused.code == 2 && refused.stderr.contains("perennial token"), "{refused:?}");
+}
+
 /// The blocks of the guide's page that are run.
 fn blocks() -> Vec<String> {
     let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/src/http.md");

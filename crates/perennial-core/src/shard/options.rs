@@ -53,6 +53,7 @@ pub struct ShardOptions {
     /// The key from which the secrets of tokens are derived: random, and known only to this node.
     pub token_key: TokenKey,
     /// The names that facts tell apart; `None` if no facts are collected. Default `None`.
+    #[doc(hidden)]
     pub observed: Option<Arc<Observed>>,
     /// The codecs for payloads in stored turns. Payloads in messages and tasks are encoded by an
     /// [`EncodedStore`](crate::codec::EncodedStore). Default: none.

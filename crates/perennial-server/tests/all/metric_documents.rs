@@ -133,7 +133,8 @@ fn o13_the_dashboard_shows_every_metric_once() {
     for panel in panels.iter().filter(|panel| panel["type"] != "row") {
         let mut of_panel = BTreeSet::new();
         for target in panel["targets"].as_array().unwrap() {
-            let (query, legend) = (target["expr"].as_str().unwrap(), target["legendFormat"].as_str().unwrap());
+            let (query, legend) =
+                (target["expr"].as_str().unwrap(), target["legendFormat"].as_str().unwrap());
             assert!(is_balanced(query), "{query}");
             assert_eq!(target["datasource"]["uid"], "${datasource}", "it is chosen when it is loaded");
             check_labels(query, labels_of(query));
@@ -160,7 +161,9 @@ fn rules(text: &str) -> Vec<BTreeMap<String, String>> {
             rules.push(BTreeMap::new());
         }
         if let Some(rule) = rules.last_mut() {
-            let plain = !value.contains(": ") && !value.contains(" #") && !value.trim_start().starts_with(['{', '[', '*', '&']);
+            let plain = !value.contains(": ")
+                && !value.contains(" #")
+                && !value.trim_start().starts_with(['{', '[', '*', '&']);
             assert!(plain, "not a plain scalar of YAML: {line}");
             assert_eq!(rule.insert(key.to_owned(), value.trim().to_owned()), None, "{line}");
         }
@@ -174,10 +177,7 @@ fn o13_the_alert_rules_name_metrics_and_labels_that_exist() {
     assert!(text.contains("groups:\n  - name: perennial\n    rules:\n"));
     let rules = rules(&text);
     let names: Vec<&str> = rules.iter().map(|rule| rule["alert"].trim_start_matches("Perennial")).collect();
-    assert_eq!(
-        names,
-        ["Blocked", "Lag", "NoOwner", "RetriesRising", "LeaseShort", "CommitsSlow", "Disk"]
-    );
+    assert_eq!(names, ["Blocked", "Lag", "NoOwner", "RetriesRising", "LeaseShort", "CommitsSlow", "Disk"]);
     for rule in &rules {
         let query = &rule["expr"];
         assert!(is_balanced(query) && !metrics_of(query).is_empty(), "{query}");

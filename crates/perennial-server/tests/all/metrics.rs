@@ -57,9 +57,11 @@ async fn o1_metrics_of_runtime_store_and_requests_are_prometheus_text() {
         // The runtime is in this process, too; tests that run beside this one count as well.
         let ended = r#"perennial_instances_ended_total{orchestration="hello",outcome="completed"}"#;
         assert!(grown(ended) >= 3.0, "{setup:?}");
-        let asked = r#"http_server_request_duration_seconds_count{method="GET",route="instances/{id}",status="200"}"#;
+        let asked =
+            r#"http_server_request_duration_seconds_count{method="GET",route="instances/{id}",status="200"}"#;
         assert!(grown(asked) >= 1.0);
-        let unknown = r#"http_server_request_duration_seconds_count{method="GET",route="_other",status="404"}"#;
+        let unknown =
+            r#"http_server_request_duration_seconds_count{method="GET",route="_other",status="404"}"#;
         assert!(grown(unknown) >= 1.0);
         assert!(grown(r#"perennial_http_refused_total{reason="host"}"#) >= 1.0);
         assert!(of(&after, "http_server_active_requests") >= 1.0, "this one");

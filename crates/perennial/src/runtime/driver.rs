@@ -479,8 +479,7 @@ impl Driver {
 
     /// Whether nothing runs any more.
     pub(super) fn has_stopped(&self) -> bool {
-        let standing = self.standing.borrow();
-        standing.has_ended || standing.failure.is_some()
+        self.standing.borrow().is_over()
     }
 
     /// Why the runtime stopped without a request, if it did.

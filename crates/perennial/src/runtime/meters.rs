@@ -380,3 +380,48 @@ impl Drop for RunningAttempt {
         self.meters.activities.of(self.label).running.decrement(1.0);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn o1_without_a_recorder_there_are_no_meters_and_lanes_collect_nothing() {
+        let registry = Registry::default();
+        assert!(Meters::new(&registry).is_none());
+        // A recorder is seen on the thread that starts the runtime.
+        let recorder = Recorded(1);
+        let meters = metrics::with_local_recorder(&recorder, || Meters::new(&registry));
+        assert!(meters.is_some());
+        assert!(Meters::new(&registry).is_none());
+    }
+
+    /// A recorder with a size.
+    struct Recorded(#[allow(dead_code, reason = "it gives the recorder a size")] u8);
+
+    impl metrics::Recorder for Recorded {
+        fn describe_counter(&self, _: metrics::KeyName, _: Option<metrics::Unit>, _: metrics::SharedString) {}
+
+        fn describe_gauge(&self, _: metrics::KeyName, _: Option<metrics::Unit>, _: metrics::SharedString) {}
+
+        fn describe_histogram(
+            &self,
+            _: metrics::KeyName,
+            _: Option<metrics::Unit>,
+            _: metrics::SharedString,
+        ) {
+        }
+
+        fn register_counter(&self, _: &metrics::Key, _: &metrics::Metadata<'_>) -> Counter {
+            Counter::noop()
+        }
+
+        fn register_gauge(&self, _: &metrics::Key, _: &metrics::Metadata<'_>) -> Gauge {
+            Gauge::noop()
+        }
+
+        fn register_histogram(&self, _: &metrics::Key, _: &metrics::Metadata<'_>) -> Histogram {
+            Histogram::noop()
+        }
+    }
+}

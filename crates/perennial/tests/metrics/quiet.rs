@@ -23,7 +23,11 @@ async fn o9_hydrating_counts_no_turn_and_no_start() {
         let grown = kept.counts().since(&before);
         runtime.shutdown().await.unwrap();
         let turns = client.history("w").await.map_or(3, |history| history.turns.len() as u64);
-        assert_eq!(grown["perennial_turns_total{orchestration=waits,outcome=committed}"], turns, "{}", store.url);
+        assert_eq!(
+            grown["perennial_turns_total{orchestration=waits,outcome=committed}"], turns,
+            "{}",
+            store.url
+        );
         assert_eq!(grown["perennial_instances_started_total{orchestration=waits}"], 1);
         assert!(grown["perennial_evictions_total"] >= 1 && grown["perennial_hydrations_total"] >= 1);
         assert_eq!(grown["perennial_hydrations_total"], grown["perennial_hydration_seconds"]);

@@ -177,7 +177,10 @@ async fn o4_a_blocked_instance_is_counted_by_code_until_it_ends() {
         let code = client.status("b").await.unwrap().blocked.unwrap().code;
         let at_first = grown(&kept, &client, &before).await;
         let blocked = format!("perennial_blocked_total{{code={code}}}");
-        assert_eq!((at_first.get(&blocked), at_first.contains_key("perennial_unblocked_total")), (Some(&1), false));
+        assert_eq!(
+            (at_first.get(&blocked), at_first.contains_key("perennial_unblocked_total")),
+            (Some(&1), false)
+        );
         assert_eq!(
             only(&at_first, &["perennial_turns_total"]),
             counted(&[("perennial_turns_total{orchestration=broken,outcome=failed}", 1)])
