@@ -51,6 +51,8 @@ pub struct ShardOptions {
     pub served: Option<Arc<Served>>,
     /// The key from which the secrets of tokens are derived: random, and known only to this node.
     pub token_key: TokenKey,
+    /// The name of the node in traces.
+    pub node: Arc<str>,
     /// The codecs for payloads in stored turns. Payloads in messages and tasks are encoded by an
     /// [`EncodedStore`](crate::codec::EncodedStore). Default: none.
     pub codecs: Codecs,
@@ -192,6 +194,7 @@ impl Default for ShardOptions {
             healthy: Duration::from_millis(60_000),
             served: None,
             token_key: TokenKey::default(),
+            node: Arc::from(""),
             codecs: Codecs::default(),
         }
     }

@@ -8,6 +8,7 @@ use crate::codec::{CodecError, Codecs, Undecodable};
 use crate::execution::{Execution, ExecutionOptions, OrchestrationHandler, TurnFailure, TurnTaken};
 use crate::history::{EventId, HistoryError, Job, PayloadSource, Started};
 use crate::instance::{InstanceKey, ShardId};
+use crate::trace;
 use crate::store::{Blocked, Divergence, InboxNumber, Pause, ReadTurns, TaskRow, TurnRow, read_turns_with};
 
 use super::envelope::BodyError;
@@ -15,6 +16,7 @@ use super::instance::make_calls;
 use super::record::{Record, started_of};
 use super::request::{CallReply, PendingCall};
 use super::reset::{ResetOutcome, ResetTask};
+use super::spans::TurnSpan;
 use super::tenure::Tenure;
 
 /// Looks up the code of orchestrations.
@@ -68,6 +70,8 @@ pub struct TurnTask {
     pub is_on_probation: bool,
     /// Whether the code has so many unread events that it gets no more.
     pub is_full: bool,
+    /// The name of the node, if its turns have spans.
+    pub traced_on: Option<Arc<str>>,
 }
 
 /// Where an execution comes from.
@@ -178,6 +182,8 @@ pub struct TurnRun {
     pub row: Option<TurnRow>,
     /// The checksum of the last turn.
     pub checksum: u32,
+    /// Its span, until it is durable.
+    pub span: Option<Box<TurnSpan>>,
 }
 
 /// The outcome of a call.
@@ -437,6 +443,7 @@ impl TurnTask {
             options,
             codecs,
             is_full,
+            traced_on,
             ..
         } = self;
         let done = |outcome, calls, failed_execution| TurnTaskDone {
@@ -473,10 +480,18 @@ impl TurnTask {
         }
         let calls = make_calls(&mut execution, calls, (is_full, now_ms), &mut jobs);
         let is_quiet = jobs.is_empty() && execution.ledger().turns() > 0;
+        let mut span = None;
         let taken = if execution.has_ended() || is_quiet {
             Ok(TurnTaken::default())
         } else {
-            execution.take_turn(now_ms, jobs)
+            span = TurnSpan::next(key, &instance, traced_on.as_ref(), &execution);
+            TurnSpan::in_scope(span.as_deref(), || execution.take_turn(now_ms, jobs))
+        };
+        let fail = |failure: BlockReason, execution: Box<Execution>, calls, span: Option<Box<TurnSpan>>| {
+            if let Some(span) = span {
+                span.failed(key, &execution, now_ms, &failure);
+            }
+            done(Err(failure), calls, Some(execution))
         };
         match taken {
             Ok(taken) => {
@@ -484,13 +499,13 @@ impl TurnTask {
                 let seal = |turn| TurnRow::seal_with(&codecs, key, of, history.checksum, turn);
                 let row = match taken.turn.as_ref().map(seal).transpose() {
                     Ok(row) => row,
-                    Err(error) => return done(Err(BlockReason::Unencodable(error)), calls, Some(execution)),
+                    Err(error) => return fail(BlockReason::Unencodable(error), execution, calls, span),
                 };
                 let checksum = row.as_ref().map_or(history.checksum, |row| row.checksum);
-                let run = TurnRun { execution, taken, row, checksum };
+                let run = TurnRun { execution, taken, row, checksum, span };
                 done(Ok(TurnTaskOutput::Turn(Box::new(run))), calls, None)
             }
-            Err(failure) => done(Err(failure.into()), calls, Some(execution)),
+            Err(failure) => fail(failure.into(), execution, calls, span),
         }
     }
 }
@@ -507,8 +522,11 @@ fn prepare(
         TurnSource::Resident(execution, checksum) => {
             return Ok((execution, ReadTurns { turns: Vec::new(), checksum }));
         }
-        TurnSource::Start(started) => {
+        TurnSource::Start(mut started) => {
             let checksum = started.chain;
+            if started.trace.is_none() {
+                started.trace = trace::unasked(key, started.execution).map(|context| context.to_context());
+            }
             (*started, ReadTurns { turns: Vec::new(), checksum })
         }
         source @ (TurnSource::History(_) | TurnSource::Record(_) | TurnSource::Reset(_)) => {

@@ -4,6 +4,7 @@
 //! case, requests go through the store to the owner of the instance.
 
 mod binding;
+mod call_span;
 mod explaining;
 mod instance_calls;
 mod managing;
@@ -87,6 +88,8 @@ pub struct Client {
     call_patience: Duration,
     /// Recorded with each start, event and update.
     trace: Option<Box<TraceContext>>,
+    /// The trace context of the attempt that the client belongs to.
+    pub(crate) attempt_trace: Option<Box<TraceContext>>,
     /// The only instance that requests may reach, whatever their ids.
     only: Option<InstanceKey>,
 }
@@ -118,6 +121,7 @@ impl Client {
             sender,
             call_patience: instance_calls::CALL_PATIENCE,
             trace: None,
+            attempt_trace: None,
             only: None,
         }
     }
@@ -197,6 +201,7 @@ impl Client {
             sender,
             call_patience,
             trace: None,
+            attempt_trace: None,
             only: None,
         }
     }
@@ -215,6 +220,11 @@ impl Client {
     pub fn with_trace_context(&self, parent: &str, state: Option<&str>) -> Result<Client, ClientError> {
         let trace = trace_context(parent, state)?;
         Ok(Client { trace: Some(trace), ..self.clone() })
+    }
+
+    /// This client, for the code of an attempt.
+    pub(crate) fn of_attempt(&self, trace: Option<Box<TraceContext>>) -> Client {
+        Client { attempt_trace: trace, ..self.clone() }
     }
 
     /// This client, reading payloads as they are stored.

@@ -9,6 +9,7 @@ use crate::store::{InboxNumber, InstanceRow, RequestNumber};
 use super::super::message::{Message, Start};
 use super::super::output::Output;
 use super::super::request::{PendingCall, RequestId};
+use super::super::spans::TakenSpan;
 use super::queued::{Batch, Queued};
 use super::row_columns::RowColumns;
 use super::tasks::TaskWrite;
@@ -131,6 +132,8 @@ pub(super) struct InFlight {
     pub(super) answered_rows: BTreeSet<RequestNumber>,
     /// Calls that it answers without the code, in case it fails.
     pub(super) refused: Vec<PendingCall>,
+    /// The span of its turn.
+    pub(super) span: Option<Box<TakenSpan>>,
 }
 
 impl InFlight {
@@ -150,6 +153,7 @@ impl InFlight {
             consumed: Vec::new(),
             answered_rows: BTreeSet::new(),
             refused: Vec::new(),
+            span: None,
         }
     }
 
