@@ -11,6 +11,7 @@ use tokio::net::TcpListener;
 use crate::exit::Failure;
 use crate::output::{line, object};
 use crate::store::StoreAt;
+use crate::traces::Traces;
 
 #[derive(Debug, Args)]
 pub(crate) struct Token {
@@ -70,11 +71,14 @@ pub(crate) struct Serve {
     /// The private key of the certificate, as PEM
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     tls_key: Option<PathBuf>,
+    #[command(flatten)]
+    traces: Traces,
 }
 
 /// Serves the API until a signal asks the process to stop.
 pub(crate) async fn serve(store: &StoreAt, serve: Serve, as_json: bool) -> Result<(), Failure> {
-    let Serve { listen, tokens, read_only, payloads, allow_host, allow_origin, tls_cert, tls_key } = serve;
+    let Serve { listen, tokens, read_only, payloads, allow_host, allow_origin, tls_cert, tls_key, traces } =
+        serve;
     let tls = match (tls_cert, tls_key) {
         (Some(certificate), Some(key)) => Some(TlsFiles { certificate, key }),
         _ => None,
@@ -98,6 +102,7 @@ pub(crate) async fn serve(store: &StoreAt, serve: Serve, as_json: bool) -> Resul
     for origin in allow_origin {
         options = options.allow_origin(origin);
     }
+    let exported = traces.begin()?;
     let client = store.open()?;
     let listener = TcpListener::bind(listen)
         .await
@@ -109,7 +114,9 @@ pub(crate) async fn serve(store: &StoreAt, serve: Serve, as_json: bool) -> Resul
         line(&url)?
     }
     stop_on_signals(stop)?;
-    Ok(perennial_server::serve(listener, client, options, tls).await?)
+    let served = perennial_server::serve(listener, client, options, tls).await;
+    exported.end();
+    Ok(served?)
 }
 
 /// Who may use the server. Only on a loopback address need nobody prove who they are.

@@ -46,6 +46,7 @@ mod options;
 mod problem;
 mod query;
 mod redact;
+mod request_span;
 mod route;
 mod routes;
 mod schema;
@@ -65,6 +66,10 @@ use axum::Router;
 use axum::body::Body;
 use axum::http::Request;
 use perennial::Client;
+
+/// Export of traces through OpenTelemetry.
+#[cfg(feature = "otel")]
+pub use perennial_otel as otel;
 
 pub use access::{NewToken, TokenFile, TokenFileError};
 pub use openapi::document;

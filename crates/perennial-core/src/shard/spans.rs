@@ -125,12 +125,7 @@ impl TurnSpan {
     }
 
     /// The span of a turn that was taken, with everything that is known before it is durable.
-    pub(super) fn taken(
-        self,
-        from: &Sender<'_>,
-        turn: &Turn,
-        next: Option<&TraceContext>,
-    ) -> Box<TakenSpan> {
+    pub(super) fn taken(self, from: &Sender<'_>, turn: &Turn, next: Option<&TraceContext>) -> Box<TakenSpan> {
         let TurnSpan { span, start, context, node } = self;
         span.record("parent_id", display(SpanId(start.span_id))).record("node", &*node);
         if let Some(first) = turn.events.first() {

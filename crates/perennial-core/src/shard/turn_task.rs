@@ -8,8 +8,8 @@ use crate::codec::{CodecError, Codecs, Undecodable};
 use crate::execution::{Execution, ExecutionOptions, OrchestrationHandler, TurnFailure, TurnTaken};
 use crate::history::{EventId, HistoryError, Job, PayloadSource, Started};
 use crate::instance::{InstanceKey, ShardId};
-use crate::trace;
 use crate::store::{Blocked, Divergence, InboxNumber, Pause, ReadTurns, TaskRow, TurnRow, read_turns_with};
+use crate::trace;
 
 use super::envelope::BodyError;
 use super::instance::make_calls;

@@ -349,7 +349,8 @@ impl Client {
         let seed = first ^ second;
         // The local clock may be wrong; the owner uses the store's clock.
         let now_ms = self.now_ms().await?;
-        let start = options.to_start(name, input.clone(), seed, now_ms).traced(self.caller_trace().as_deref());
+        let start =
+            options.to_start(name, input.clone(), seed, now_ms).traced(self.caller_trace().as_deref());
         let Some(driver) = &self.driver else {
             return self.send_start(key, id, start, now_ms).await.map(|()| key);
         };

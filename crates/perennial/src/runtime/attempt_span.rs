@@ -19,9 +19,10 @@ impl AttemptSpan {
     pub(super) fn open(task: &ActivityTask) -> AttemptSpan {
         let turn = task.trace.as_deref().and_then(SpanContext::parse);
         let is_exported = |turn: &&SpanContext| turn.is_sampled() && trace::source().is_some();
-        let context = turn.as_ref().filter(is_exported).map(|turn| {
-            turn.with_span(attempt_span_id(task.key, task.execution, task.event, task.attempt))
-        });
+        let context = turn
+            .as_ref()
+            .filter(is_exported)
+            .map(|turn| turn.with_span(attempt_span_id(task.key, task.execution, task.event, task.attempt)));
         let span = tracing::info_span!(
             target: log::ACTIVITY,
             "activity",

@@ -156,7 +156,8 @@ impl Instance {
         };
         // It runs no code, but it is a turn like any other.
         let span = TurnSpan::open(self.key, &self.id, &shared.options.node, started, turn.number);
-        let sender = Sender { key: self.key, id: &self.id, started, turn: span.is_some().then_some(turn.number) };
+        let sender =
+            Sender { key: self.key, id: &self.id, started, turn: span.is_some().then_some(turn.number) };
         let span = span.map(|span| span.taken(&sender, turn, None));
         commit.send = parting(shared, &sender, ledger, &ending, turn);
         let messages = Batch::new(messages);
