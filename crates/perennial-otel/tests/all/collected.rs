@@ -139,12 +139,20 @@ pub(crate) fn written(file: &Path) -> Vec<Exported> {
 
 /// The spans of one trace that this process collected.
 pub(crate) fn of_trace(trace: &str) -> Vec<Exported> {
-    COLLECTED.lock().unwrap().iter().filter(|span| span.trace == trace).cloned().collect()
+    in_order(|span| span.trace == trace)
 }
 
 /// The spans that this process collected about an instance.
 pub(crate) fn of_instance(instance: &str) -> Vec<Exported> {
-    COLLECTED.lock().unwrap().iter().filter(|span| span.is_of(instance)).cloned().collect()
+    in_order(|span| span.is_of(instance))
+}
+
+/// Collected spans in the order in which they began.
+fn in_order(is_wanted: impl Fn(&Exported) -> bool) -> Vec<Exported> {
+    let mut spans: Vec<Exported> =
+        COLLECTED.lock().unwrap().iter().filter(|span| is_wanted(span)).cloned().collect();
+    spans.sort_by_key(|span| span.began_ns);
+    spans
 }
 
 /// Waits until this process has collected something, which ends after the caller hears of it.

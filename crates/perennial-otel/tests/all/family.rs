@@ -26,6 +26,7 @@ async fn o7_an_instance_its_child_and_its_attempts_are_one_tree() {
     let other = runtime.client().with_trace_context(sender, None).unwrap();
     other.raise_event("family", "paid", "yes").await.unwrap();
     let said = run.result().await.unwrap();
+    turns(&client, "family-letter", 1).await;
     runtime.shutdown().await.unwrap();
     let spans = of_trace(trace);
     check(&spans, &[CALLER]);
