@@ -11,6 +11,7 @@ use tokio::net::TcpListener;
 use crate::exit::Failure;
 use crate::output::{line, object};
 use crate::store::StoreAt;
+use crate::traces::Traces;
 
 #[derive(Debug, Args)]
 pub(crate) struct Token {
@@ -107,12 +108,23 @@ pub(crate) struct Serve {
     tls_key: Option<PathBuf>,
     #[command(flatten)]
     metrics: ServeMetrics,
+    traces: Traces,
 }
 
 /// Serves the API until a signal asks the process to stop.
 pub(crate) async fn serve(store: &StoreAt, serve: Serve, as_json: bool) -> Result<(), Failure> {
-    let Serve { listen, tokens, read_only, payloads, allow_host, allow_origin, tls_cert, tls_key, metrics } =
-        serve;
+    let Serve {
+        listen,
+        tokens,
+        read_only,
+        payloads,
+        allow_host,
+        allow_origin,
+        tls_cert,
+        tls_key,
+        metrics,
+        traces,
+    } = serve;
     let (metrics, apart) = metrics.install()?;
     let tls = match (tls_cert, tls_key) {
         (Some(certificate), Some(key)) => Some(TlsFiles { certificate, key }),
@@ -139,6 +151,7 @@ pub(crate) async fn serve(store: &StoreAt, serve: Serve, as_json: bool) -> Resul
     for origin in allow_origin {
         options = options.allow_origin(origin);
     }
+    let exported = traces.begin()?;
     let client = store.open()?;
     let listener = bind(listen).await?;
     let url = shown_url(listener.local_addr()?, tls.is_some());
@@ -169,7 +182,9 @@ pub(crate) async fn serve(store: &StoreAt, serve: Serve, as_json: bool) -> Resul
         Some(handle) => options.metrics(handle),
         None => options,
     };
-    tokio::try_join!(perennial_server::serve(listener, client, options, tls), apart)?;
+    let served = tokio::try_join!(perennial_server::serve(listener, client, options, tls), apart);
+    exported.end();
+    served?;
     Ok(())
 }
 

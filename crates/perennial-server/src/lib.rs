@@ -50,6 +50,7 @@ mod problem;
 pub mod prometheus;
 mod query;
 mod redact;
+mod request_span;
 mod route;
 mod routes;
 mod schema;
@@ -69,6 +70,10 @@ use axum::Router;
 use axum::body::Body;
 use axum::http::Request;
 use perennial::Client;
+
+/// Export of traces through OpenTelemetry.
+#[cfg(feature = "otel")]
+pub use perennial_otel as otel;
 
 pub use access::{NewToken, TokenFile, TokenFileError};
 pub use meters::HTTP;

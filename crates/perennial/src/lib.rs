@@ -108,6 +108,15 @@ pub mod history {
     };
 }
 
+/// Distributed traces: connecting Perennial with the traces of a program. The guide's page "Traces" is an introduction, and
+/// `perennial-otel` exports the spans.
+pub mod traces {
+    pub use perennial_core::TraceContext;
+    pub use perennial_core::trace::{
+        SourceAlreadySet, SpanContext, SpanId, TraceId, TraceSource, set_source, source,
+    };
+}
+
 /// Settings of runtimes, executions and activities beyond [`RuntimeOptions`]. The defaults need no tuning.
 pub mod options {
     pub use crate::RuntimeOptions;

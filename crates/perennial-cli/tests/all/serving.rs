@@ -10,13 +10,13 @@ use perennial::{Client, Payload};
 use crate::support::{PATIENCE, Shop, run};
 
 /// A server as a process of its own, killed when it is dropped.
-struct Served {
+pub(crate) struct Served {
     child: Child,
-    url: String,
+    pub(crate) url: String,
 }
 
 impl Served {
-    fn start(store: &str, arguments: &[&str]) -> Served {
+    pub(crate) fn start(store: &str, arguments: &[&str]) -> Served {
         let mut child = Command::new(env!("CARGO_BIN_EXE_perennial"))
             .args(["--store", store, "serve"])
             .args(arguments)
@@ -35,7 +35,7 @@ impl Served {
     }
 
     /// Asks it to stop and returns its exit code.
-    fn stop(mut self) -> Option<i32> {
+    pub(crate) fn stop(mut self) -> Option<i32> {
         signal(&self.child, "TERM");
         let began = Instant::now();
         while began.elapsed() < PATIENCE {
@@ -65,7 +65,7 @@ fn signal(child: &Child, name: &str) {
 }
 
 /// Runs `curl` and returns what it prints.
-fn curl(arguments: &[&str]) -> String {
+pub(crate) fn curl(arguments: &[&str]) -> String {
     let output = Command::new("curl").arg("-s").args(arguments).output().expect("curl is installed");
     String::from_utf8(output.stdout).unwrap()
 }

@@ -51,6 +51,7 @@ mod request;
 mod reset;
 mod residents;
 mod shared;
+mod spans;
 mod standing;
 mod state_machine;
 mod task_work;
@@ -75,6 +76,7 @@ pub use request::{
     TokenCall,
 };
 pub use reset::{ResetOutcome, ResetReport, ResetRun, ResetTask};
+pub use spans::TurnSpan;
 pub use state_machine::Shard;
 pub(crate) use state_machine::cannot_be_left_open;
 pub(crate) use task_work::is_handed_over;

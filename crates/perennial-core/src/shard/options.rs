@@ -55,6 +55,8 @@ pub struct ShardOptions {
     /// The names that facts tell apart; `None` if no facts are collected. Default `None`.
     #[doc(hidden)]
     pub observed: Option<Arc<Observed>>,
+    /// The name of the node in traces.
+    pub node: Arc<str>,
     /// The codecs for payloads in stored turns. Payloads in messages and tasks are encoded by an
     /// [`EncodedStore`](crate::codec::EncodedStore). Default: none.
     pub codecs: Codecs,
@@ -197,6 +199,7 @@ impl Default for ShardOptions {
             served: None,
             token_key: TokenKey::default(),
             observed: None,
+            node: Arc::from(""),
             codecs: Codecs::default(),
         }
     }

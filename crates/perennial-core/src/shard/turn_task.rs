@@ -10,12 +10,14 @@ use crate::execution::{Execution, ExecutionOptions, OrchestrationHandler, TurnFa
 use crate::history::{EventId, HistoryError, Job, PayloadSource, Started};
 use crate::instance::{InstanceKey, ShardId};
 use crate::store::{Blocked, Divergence, InboxNumber, Pause, ReadTurns, TaskRow, TurnRow, read_turns_with};
+use crate::trace;
 
 use super::envelope::BodyError;
 use super::instance::make_calls;
 use super::record::{Record, started_of};
 use super::request::{CallReply, PendingCall};
 use super::reset::{ResetOutcome, ResetTask};
+use super::spans::TurnSpan;
 use super::tenure::Tenure;
 
 /// Looks up the code of orchestrations.
@@ -69,6 +71,8 @@ pub struct TurnTask {
     pub is_on_probation: bool,
     /// Whether the code has so many unread events that it gets no more.
     pub is_full: bool,
+    /// The name of the node, if its turns have spans.
+    pub traced_on: Option<Arc<str>>,
 }
 
 /// Where an execution comes from.
@@ -200,6 +204,8 @@ pub struct TurnRun {
     pub row: Option<TurnRow>,
     /// The checksum of the last turn.
     pub checksum: u32,
+    /// Its span, until it is durable.
+    pub span: Option<Box<TurnSpan>>,
 }
 
 /// The outcome of a call.
@@ -470,6 +476,7 @@ impl TurnTask {
             options,
             codecs,
             is_full,
+            traced_on,
             ..
         } = self;
         let mut times = TurnTimes::default();
@@ -510,10 +517,20 @@ impl TurnTask {
         times.hydrating = (!history.turns.is_empty()).then(|| clock().saturating_sub(begun));
         let calls = make_calls(&mut execution, calls, (is_full, now_ms), &mut jobs);
         let is_quiet = jobs.is_empty() && execution.ledger().turns() > 0;
+        let mut span = None;
         let turn_begun = (!execution.has_ended() && !is_quiet).then(&clock);
         let taken = match turn_begun {
-            Some(_) => execution.take_turn(now_ms, jobs),
             None => Ok(TurnTaken::default()),
+            Some(_) => {
+                span = TurnSpan::next(key, &instance, traced_on.as_ref(), &execution);
+                TurnSpan::in_scope(span.as_deref(), || execution.take_turn(now_ms, jobs))
+            }
+        };
+        let fail = |failure: BlockReason, execution: Box<Execution>, calls, span: Option<Box<TurnSpan>>| {
+            if let Some(span) = span {
+                span.failed(key, &execution, now_ms, &failure);
+            }
+            done(Err(failure), calls, Some(execution))
         };
         let mut done = match taken {
             Ok(taken) => {
@@ -521,13 +538,13 @@ impl TurnTask {
                 let seal = |turn| TurnRow::seal_with(&codecs, key, of, history.checksum, turn);
                 let row = match taken.turn.as_ref().map(seal).transpose() {
                     Ok(row) => row,
-                    Err(error) => return done(Err(BlockReason::Unencodable(error)), calls, Some(execution)),
+                    Err(error) => return fail(BlockReason::Unencodable(error), execution, calls, span),
                 };
                 let checksum = row.as_ref().map_or(history.checksum, |row| row.checksum);
-                let run = TurnRun { execution, taken, row, checksum };
+                let run = TurnRun { execution, taken, row, checksum, span };
                 done(Ok(TurnTaskOutput::Turn(Box::new(run))), calls, None)
             }
-            Err(failure) => done(Err(failure.into()), calls, Some(execution)),
+            Err(failure) => fail(failure.into(), execution, calls, span),
         };
         times.turn = turn_begun.map(|begun| clock().saturating_sub(begun));
         done.times = times;
@@ -547,8 +564,11 @@ fn prepare(
         TurnSource::Resident(execution, checksum) => {
             return Ok((execution, ReadTurns { turns: Vec::new(), checksum }));
         }
-        TurnSource::Start(started) => {
+        TurnSource::Start(mut started) => {
             let checksum = started.chain;
+            if started.trace.is_none() {
+                started.trace = trace::unasked(key, started.execution).map(|context| context.to_context());
+            }
             (*started, ReadTurns { turns: Vec::new(), checksum })
         }
         source @ (TurnSource::History(_) | TurnSource::Record(_) | TurnSource::Reset(_)) => {

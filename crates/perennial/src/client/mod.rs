@@ -4,6 +4,7 @@
 //! case, requests go through the store to the owner of the instance.
 
 mod binding;
+mod call_span;
 mod explaining;
 mod instance_calls;
 mod managing;
@@ -88,6 +89,8 @@ pub struct Client {
     call_patience: Duration,
     /// Recorded with each start, event and update.
     trace: Option<Box<TraceContext>>,
+    /// The trace context of the attempt that the client belongs to.
+    pub(crate) attempt_trace: Option<Box<TraceContext>>,
     /// The only instance that requests may reach, whatever their ids.
     only: Option<InstanceKey>,
     store_gauges: Arc<StoreGauges>,
@@ -121,6 +124,7 @@ impl Client {
             sender,
             call_patience: instance_calls::CALL_PATIENCE,
             trace: None,
+            attempt_trace: None,
             only: None,
         }
     }
@@ -200,6 +204,7 @@ impl Client {
             sender,
             call_patience,
             trace: None,
+            attempt_trace: None,
             only: None,
             store_gauges: Arc::default(),
         }
@@ -227,6 +232,11 @@ impl Client {
 
     pub(crate) fn store_gauges(&self) -> &Arc<StoreGauges> {
         &self.store_gauges
+    }
+
+    /// This client, for the code of an attempt.
+    pub(crate) fn of_attempt(&self, trace: Option<Box<TraceContext>>) -> Client {
+        Client { attempt_trace: trace, ..self.clone() }
     }
 
     /// This client, reading payloads as they are stored.

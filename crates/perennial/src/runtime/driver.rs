@@ -71,6 +71,8 @@ impl Driver {
         // Without codecs there is no wrapper around the store.
         let store = if codecs.is_empty() { store } else { encoded(store, codecs) };
         let info = registry.node_info(&options);
+        let mut options = options;
+        options.shard.node = Arc::from(info.name.as_str());
         let draw = || uuid::Uuid::new_v4().as_u64_pair().0;
         let lease_ms = u64::try_from(options.lease.as_millis()).unwrap_or(u64::MAX);
         // A node's session has expired by the time that the leases of its tasks do.

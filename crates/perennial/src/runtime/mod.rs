@@ -4,6 +4,7 @@
 //! Workers run activities, the Timekeeper wakes the lanes and the node at due times, Meters measure.
 
 mod attempt_reports;
+mod attempt_span;
 mod builder;
 mod callers;
 mod clock;

@@ -25,6 +25,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
+use super::attempt_span::AttemptSpan;
 use super::driver::Driver;
 use super::heartbeat_monitor::{HeartbeatMonitor, sleep_until};
 use super::lanes::LaneIndex;
@@ -454,11 +455,12 @@ async fn attempt(
         }
     };
 
-    let client = Client::of_driver(Arc::clone(driver));
+    let span = AttemptSpan::open(task);
+    let client = Client::of_driver(Arc::clone(driver)).of_attempt(span.trace(task));
     let (grace, began) = (driver.workers.grace, Instant::now());
     let running = driver.attempt_begins(task);
-    let result =
-        run_attempt(handler, task, cancellation, heartbeats, client, grace, total_until, write).await;
+    let code = (handler, &span.span);
+    let result = run_attempt(code, task, cancellation, heartbeats, client, grace, total_until, write).await;
     if let Some(running) = running {
         running.end(match &result {
             _ if driver.workers.abandoned.is_cancelled() => AttemptEnd::Interrupted,
@@ -466,6 +468,9 @@ async fn attempt(
             Err(_) if heartbeats.has_panicked() => AttemptEnd::Panicked,
             Err(error) => AttemptEnd::of(error),
         });
+    }
+    if !workers.abandoned.is_cancelled() {
+        span.end(&driver.options.shard.node, &result, heartbeats.is_left_open());
     }
     if result.is_ok() && heartbeats.is_left_open() {
         return Ended::LeftOpen(began.elapsed());
@@ -476,7 +481,7 @@ async fn attempt(
 /// Runs the code of one attempt under its timeouts, from the moment it has a slot.
 #[allow(clippy::too_many_arguments, reason = "they are what an attempt consists of")]
 pub(super) async fn run_attempt(
-    handler: &dyn ActivityHandler,
+    (handler, span): (&dyn ActivityHandler, &tracing::Span),
     task: &Arc<ActivityTask>,
     cancellation: CancellationToken,
     heartbeats: &Arc<HeartbeatMonitor>,
@@ -502,7 +507,7 @@ pub(super) async fn run_attempt(
         tracing::debug!(target: log::ACTIVITY, "attempt started");
         handler.run(ctx, task.input.clone()).await
     };
-    let mut run = AssertUnwindSafe(code.instrument(span(task)).boxed()).catch_unwind();
+    let mut run = AssertUnwindSafe(code.instrument(span.clone()).boxed()).catch_unwind();
     if let Poll::Ready(result) = std::future::poll_fn(|cx| Poll::Ready(run.poll_unpin(cx))).await {
         return settle(result, heartbeats);
     }
@@ -538,19 +543,6 @@ fn as_reported(task: &Arc<ActivityTask>) -> Arc<ActivityTask> {
         }
         _ => Arc::clone(task),
     }
-}
-
-/// The span around the code of an attempt, so that its log lines carry the attempt's fields.
-fn span(task: &ActivityTask) -> tracing::Span {
-    tracing::info_span!(
-        target: log::ACTIVITY,
-        "activity",
-        instance = &*task.instance,
-        execution = task.execution,
-        event = task.event.0,
-        attempt = task.attempt,
-        activity = task.name,
-    )
 }
 
 fn settle(

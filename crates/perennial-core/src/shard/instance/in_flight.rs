@@ -10,6 +10,7 @@ use super::super::facts::Label;
 use super::super::message::{Message, Start};
 use super::super::output::Output;
 use super::super::request::{PendingCall, RequestId};
+use super::super::spans::TakenSpan;
 use super::queued::{Batch, Queued};
 use super::reporting::CommitReport;
 use super::row_columns::RowColumns;
@@ -143,6 +144,8 @@ pub(super) struct InFlight {
     pub(super) refused: Vec<PendingCall>,
     /// What is reported of it.
     pub(super) report: CommitReport,
+    /// The span of its turn.
+    pub(super) span: Option<Box<TakenSpan>>,
 }
 
 impl InFlight {
@@ -163,6 +166,7 @@ impl InFlight {
             answered_rows: BTreeSet::new(),
             refused: Vec::new(),
             report: CommitReport::default(),
+            span: None,
         }
     }
 

@@ -13,6 +13,7 @@ use super::super::outgoing::{Sender, outgoing};
 use super::super::output::Output;
 use super::super::request::{PendingCall, Response};
 use super::super::shared::Shared;
+use super::super::spans::of_detached;
 use super::super::turn_task::{BlockReason, CallOutcome, TurnRun};
 use super::Instance;
 use super::in_flight::{InFlight, Next, Phase, Turning};
@@ -35,7 +36,7 @@ impl Instance {
         run: TurnRun,
         (calls, took): (Vec<(PendingCall, CallOutcome)>, Option<Duration>),
     ) {
-        let TurnRun { execution, taken, row, checksum } = run;
+        let TurnRun { execution, taken, row, checksum, span } = run;
         let TurnTaken { turn, stale, successor, ended_updates, carried_updates, late_events } = taken;
         count_stale(shared, &stale);
         let Turning { messages, fired_ms, fired, .. } = turning;
@@ -57,7 +58,9 @@ impl Instance {
         let (tasks, limits) = (&self.tasks, &self.limits);
         let mut columns =
             RowColumns::after_turn(&execution, max_unread, turn.ending(), &stored, tasks, limits, now_ms);
-        commit.send = outgoing(shared, &Sender { key: self.key, id: &self.id, started }, ledger, &turn);
+        let sender =
+            Sender { key: self.key, id: &self.id, started, turn: span.as_ref().map(|_| turn.number) };
+        commit.send = outgoing(shared, &sender, ledger, &turn);
         let rest = messages.rest().filter(|_| !columns.status.is_final());
         commit.send.extend(rest.map(|rest| self.to_itself(shared, rest)));
         let mut carried_rows = usize::from(rest.is_some());
@@ -71,8 +74,9 @@ impl Instance {
                 if let Some(until_ms) = self.limits.grace_until_ms() {
                     successor.set_grace(until_ms.saturating_sub(turn.at_ms));
                 }
-                let (start, rest) =
+                let (mut start, rest) =
                     next_start(shared, version.as_deref(), successor, seed, checksum, &mut columns);
+                start.started.trace = of_detached(&sender, EventId(ledger.events()));
                 let first = Message::Start(Box::new(start.clone()));
                 carried_rows += 1 + rest.len();
                 commit
@@ -84,6 +88,8 @@ impl Instance {
         };
         let report =
             CommitReport::turn(shared, &execution, (&turn, late_events.len()), &messages, (took, fired));
+        let next_trace = start.as_ref().and_then(|start| start.started.trace.as_deref());
+        let span = span.map(|span| span.taken(&sender, &turn, next_trace));
         let started = self.write_row(&execution, &turn, &columns, &messages, &mut commit);
         let outputs = started.into_iter().chain(messages.taken_replies(&late_events)).collect();
         let next = match (start, turn.ending()) {
@@ -98,6 +104,7 @@ impl Instance {
             start,
             checksum: Some(checksum),
             carried_rows,
+            span,
             ..InFlight::new(columns, next, messages)
         };
         plan.apply(&mut commit, &mut in_flight);

@@ -4,9 +4,12 @@
 //! the code fails. A message that cannot be read blocks the instance before anything is delivered, because no later
 //! message may overtake it. Repairs are recorded in a turn of their own, before jobs that may make a turn fail.
 
+use std::sync::Arc;
+
 use crate::execution::Execution;
 use crate::history::{EventId, Job, Started};
 use crate::store::{InstanceRow, TurnRow};
+use crate::trace;
 
 use super::super::facts::Fact;
 use super::super::message::Message;
@@ -297,6 +300,7 @@ impl Instance {
             codecs: shared.options.codecs.clone(),
             is_on_probation: runs_code && self.lost_turns > 0 && !self.is_asked_for,
             is_full,
+            traced_on: trace::source().map(|_| Arc::clone(&shared.options.node)),
         })));
     }
 
