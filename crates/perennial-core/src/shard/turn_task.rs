@@ -505,7 +505,8 @@ impl TurnTask {
             }
             source => source,
         };
-        let begun = clock();
+        let is_hydrated = !matches!(source, TurnSource::Resident(..) | TurnSource::Start(_));
+        let begun = is_hydrated.then(&clock);
         let (mut execution, history) = match prepare(&codecs, key, &instance, source, handlers, options) {
             Ok(prepared) => prepared,
             Err(failure) => return done(Err(failure), not_made(calls), None),
@@ -514,7 +515,7 @@ impl TurnTask {
         if let Err(failure) = history.turns.iter().try_for_each(|turn| execution.replay_turn(turn)) {
             return done(Err(failure.into()), not_made(calls), Some(execution));
         }
-        times.hydrating = (!history.turns.is_empty()).then(|| clock().saturating_sub(begun));
+        times.hydrating = begun.map(|begun| clock().saturating_sub(begun));
         let calls = make_calls(&mut execution, calls, (is_full, now_ms), &mut jobs);
         let is_quiet = jobs.is_empty() && execution.ledger().turns() > 0;
         let mut span = None;

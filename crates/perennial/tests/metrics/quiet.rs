@@ -19,10 +19,10 @@ async fn o9_hydrating_counts_no_turn_and_no_start() {
         client.raise_event("w", GO, 1).await.unwrap();
         client.raise_event("w", GO, 2).await.unwrap();
         soon(client.wait("w")).await.unwrap();
+        let turns = client.history("w").await.unwrap().turns.len() as u64;
         client.refresh_metrics().await.unwrap();
         let grown = kept.counts().since(&before);
         runtime.shutdown().await.unwrap();
-        let turns = client.history("w").await.map_or(3, |history| history.turns.len() as u64);
         assert_eq!(
             grown["perennial_turns_total{orchestration=waits,outcome=committed}"], turns,
             "{}",
