@@ -108,6 +108,7 @@ pub(crate) struct Serve {
     tls_key: Option<PathBuf>,
     #[command(flatten)]
     metrics: ServeMetrics,
+    #[command(flatten)]
     traces: Traces,
 }
 

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use perennial::prelude::*;
+use perennial_testkit::postgres::TestServer;
 use tracing::Instrument;
 
 use crate::collected::{Exported, check, collect, drawn, of_instance, of_trace, until};
@@ -153,6 +154,53 @@ async fn o11_spans_have_exactly_these_attributes() {
     let start = of_instance("attributes-guest").into_iter().find(|span| span.name == "start ship").unwrap();
     let invite = host.iter().find(|span| span.name == "activity invite").unwrap();
     assert_eq!((start.trace, start.parent.as_ref()), (invite.trace.clone(), Some(&invite.span)));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn o7_an_attempt_on_another_node_has_the_turn_that_scheduled_it_as_parent() {
+    collect();
+    let store = TestServer::shared().new_schema();
+    let node = |name: &str| RuntimeOptions { node: name.to_owned(), ..RuntimeOptions::default() };
+    let owner = shop::afar(&store, false).options(node("owner")).start().await.unwrap();
+    let worker = RuntimeOptions { owns_shards: false, tags: vec!["gpu".to_owned()], ..node("worker") };
+    let worker = shop::afar(&store, true).options(worker).start().await.unwrap();
+    let run = owner.client().start("afar", "afar", ()).await.unwrap();
+    let passed_on = run.result().await.unwrap();
+    worker.shutdown().await.unwrap();
+    owner.shutdown().await.unwrap();
+    let spans = of_instance("afar");
+    check(&spans, &[]);
+    assert_eq!(drawn(&spans), ["start afar", "  turn afar", "    activity paint", "  turn afar"]);
+    let attempt = spans.iter().find(|span| span.name == "activity paint").unwrap();
+    assert_eq!(attempt.attribute("perennial.node"), Some("worker"));
+    assert_eq!(passed_on, format!("00-{}-{}-01", attempt.trace, attempt.span));
+    let turns: Vec<&Exported> = spans.iter().filter(|span| span.name == "turn afar").collect();
+    assert_eq!(turns[1].links, [(attempt.trace.clone(), attempt.span.clone())]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn o7_after_a_reset_activities_of_kept_turns_belong_to_the_start() {
+    collect();
+    let runtime = builder("memory:").start().await.unwrap();
+    let client = runtime.client();
+    assert!(client.start("host", "again", "again-guest".to_owned()).await.unwrap().result().await.is_err());
+    // The first turn is kept; its activity runs again, and fails because its guest has come.
+    client.reset("again").to_turn(1).reason("test").await.unwrap();
+    assert!(client.run("host", "again").result().await.is_err());
+    runtime.shutdown().await.unwrap();
+    let spans = of_instance("again");
+    check(&spans, &[]);
+    assert_eq!(
+        drawn(&spans),
+        [
+            "start host",
+            "  turn host",
+            "    activity invite",
+            "  turn host",
+            "  activity invite",
+            "  turn host"
+        ]
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -100,6 +100,25 @@ pub(crate) fn builder(url: &str) -> RuntimeBuilder {
         .register(broken)
 }
 
+#[activity]
+async fn paint(ctx: ActivityContext) -> Result<String, String> {
+    Ok(ctx.traceparent().unwrap_or_default())
+}
+
+/// Schedules an activity that only nodes with a tag run.
+#[orchestration(name = "afar")]
+async fn afar_code(ctx: OrchestrationContext) -> Result<String, String> {
+    Ok(ctx.schedule_activity(paint, ()).tag("gpu").await?)
+}
+
+/// A runtime with the orchestration `afar`, or with its activity.
+pub(crate) fn afar(url: &str, is_worker: bool) -> RuntimeBuilder {
+    match is_worker {
+        true => Runtime::open(url).register(paint),
+        false => Runtime::open(url).register(afar_code),
+    }
+}
+
 /// Waits until an instance has this many turns.
 pub(crate) async fn turns(client: &Client, id: &str, turns: usize) {
     let wait = async {

@@ -235,8 +235,8 @@ impl Client {
     }
 
     /// This client, for the code of an attempt.
-    pub(crate) fn of_attempt(&self, trace: Option<Box<TraceContext>>) -> Client {
-        Client { attempt_trace: trace, ..self.clone() }
+    pub(crate) fn of_attempt(self, trace: Option<Box<TraceContext>>) -> Client {
+        Client { attempt_trace: trace, ..self }
     }
 
     /// This client, reading payloads as they are stored.

@@ -44,7 +44,7 @@ impl StandaloneAttempt {
         let left = |deadline_ms: u64| Duration::from_millis(deadline_ms.saturating_sub(now_ms));
         let total_until = self.task.deadline_ms.and_then(|at_ms| Instant::now().checked_add(left(at_ms)));
         let span = AttemptSpan::open(&self.task);
-        let client = self.client.of_attempt(span.trace(&self.task));
+        let client = self.client.clone().of_attempt(span.trace(&self.task));
         let cancellation = self.cancellation.clone();
         let result = run_attempt(
             (&*self.handler, &span.span),
