@@ -116,7 +116,7 @@ async fn main() -> Result<(), Failure> {
     }
     let url = stage.start_server().await?;
     let [reader, operator] = stage.tokens.clone().map_or([None, None], |tokens| tokens.map(Some));
-    let store = stage.url().unwrap_or("memory:");
+    let store = stage.url();
     print(&json!({"url": url, "store": store, "reader": reader, "operator": operator, "now_ms": now_ms()}))?;
 
     let mut lines = BufReader::new(tokio::io::stdin()).lines();

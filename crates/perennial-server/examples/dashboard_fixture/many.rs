@@ -12,8 +12,8 @@ const SPAN_MS: u64 = 6 * 86_400_000;
 
 /// Fills a SQLite file that no runtime has open: most instances have completed, one in 20 failed, and one in 100 runs
 /// (and waits for an event that never comes).
-pub(crate) fn fill(url: Option<&str>, instances: u64) -> Result<(), Failure> {
-    let path = url.and_then(|url| url.strip_prefix("sqlite:")).ok_or("--instances needs a sqlite: store")?;
+pub(crate) fn fill(url: &str, instances: u64) -> Result<(), Failure> {
+    let path = url.strip_prefix("sqlite:").ok_or("--instances needs a sqlite: store")?;
     let connection = Connection::open(path)?;
     let now_ms = crate::now_ms();
     let first_ms = now_ms - SPAN_MS;

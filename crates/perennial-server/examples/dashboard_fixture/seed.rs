@@ -57,13 +57,13 @@ pub(crate) async fn fill(stage: &mut Stage, sizes: Sizes) -> Result<(), Failure>
     stage.start_runtime(Code::First).await?;
     let client = stage.client()?;
     record_for_later(&client).await?;
-    stage.stop_runtime().await?;
-    if sizes.instances > 0 {
-        crate::many::fill(stage.url(), sizes.instances)?;
+    // Without a second build, nothing of the first one is blocked.
+    if stage.is_durable() {
+        stage.stop_runtime().await?;
+        second_build(stage, sizes).await?;
     }
-    stage.start_runtime(Code::Good).await?;
     let client = stage.client()?;
-    block(&client).await?;
+    panic(&client).await?;
     end(&client).await?;
     wait(&client).await?;
     poison(&client).await?;
@@ -73,6 +73,15 @@ pub(crate) async fn fill(stage: &mut Stage, sizes: Sizes) -> Result<(), Failure>
         until(&client, || async { Ok(client.status("long").await?.published.is_some()) }).await?;
     }
     Ok(())
+}
+
+/// Starts the build that disagrees with what was recorded.
+async fn second_build(stage: &mut Stage, sizes: Sizes) -> Result<(), Failure> {
+    if sizes.instances > 0 {
+        crate::many::fill(stage.url(), sizes.instances)?;
+    }
+    stage.start_runtime(Code::Good).await?;
+    diverge(&stage.client()?).await
 }
 
 /// Instances whose code is different or missing later.
@@ -87,7 +96,7 @@ async fn record_for_later(client: &Client) -> Result<(), Failure> {
     Ok(())
 }
 
-async fn block(client: &Client) -> Result<(), Failure> {
+async fn diverge(client: &Client) -> Result<(), Failure> {
     for number in 1..=3 {
         for id in [format!("invoice-{number}"), format!("retired-{number}")] {
             client.raise_event(&id, GO, "now").await?;
@@ -95,6 +104,12 @@ async fn block(client: &Client) -> Result<(), Failure> {
                 until_blocked(client, &id).await?;
             }
         }
+    }
+    Ok(())
+}
+
+async fn panic(client: &Client) -> Result<(), Failure> {
+    for number in 1..=3 {
         let id = format!("fragile-{number}");
         client.start("fragile", &id, json(&number.to_string())).await?;
         until_blocked(client, &id).await?;

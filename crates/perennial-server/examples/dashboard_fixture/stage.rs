@@ -1,9 +1,7 @@
 //! A store, the runtimes on it, and the server beside them: each can be stopped, killed and started by itself.
 
 use std::net::SocketAddr;
-use std::sync::Arc;
 
-use perennial::store::MemoryStore;
 use perennial::{Client, Runtime, RuntimeOptions};
 use perennial_server::{Access, NewToken, Options, Role, Stop, TokenFile};
 use tokio::net::TcpListener;
@@ -15,10 +13,8 @@ use crate::{Arguments, Failure};
 /// Short, so that a killed runtime is missed soon.
 const LEASE: std::time::Duration = std::time::Duration::from_secs(2);
 
-enum Store {
-    Url(String),
-    Memory(Arc<MemoryStore>),
-}
+/// The URL of a store that ends with its runtime.
+const MEMORY: &str = "memory:";
 
 struct Server {
     stop: Stop,
@@ -27,7 +23,7 @@ struct Server {
 
 pub(crate) struct Stage {
     arguments: Arguments,
-    store: Store,
+    url: String,
     runtimes: Vec<Runtime>,
     code: Code,
     server: Option<Server>,
@@ -42,10 +38,9 @@ pub(crate) struct Stage {
 impl Stage {
     pub(crate) fn new(arguments: Arguments) -> Result<Stage, Failure> {
         let directory = tempfile::tempdir()?;
-        let store = match arguments.store.as_deref() {
-            Some("memory:") => Store::Memory(Arc::new(MemoryStore::new(crate::now_ms))),
-            Some(url) => Store::Url(url.to_owned()),
-            None => Store::Url(format!("sqlite:{}", directory.path().join("store.db").display())),
+        let url = match &arguments.store {
+            Some(url) => url.clone(),
+            None => format!("sqlite:{}", directory.path().join("store.db").display()),
         };
         let (access, tokens) = match arguments.with_tokens {
             false => (Access::everybody(Role::Operator), None),
@@ -65,7 +60,7 @@ impl Stage {
             .hide_payloads_from_readers(arguments.hide_payloads);
         Ok(Stage {
             arguments,
-            store,
+            url,
             runtimes: Vec::new(),
             code: Code::Good,
             server: None,
@@ -76,18 +71,20 @@ impl Stage {
         })
     }
 
-    pub(crate) fn url(&self) -> Option<&str> {
-        match &self.store {
-            Store::Url(url) => Some(url),
-            Store::Memory(_) => None,
-        }
+    pub(crate) fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// Whether the store outlives its runtimes.
+    pub(crate) fn is_durable(&self) -> bool {
+        self.url != MEMORY
     }
 
     /// A client beside the runtimes, as another process has it.
     fn guest(&self) -> Result<Client, Failure> {
-        match &self.store {
-            Store::Url(url) => Ok(Client::open(url)?),
-            Store::Memory(store) => Ok(Client::of_store(Arc::clone(store) as _)),
+        match self.is_durable() {
+            true => Ok(Client::open(&self.url)?),
+            false => Ok(self.runtime()?.client()),
         }
     }
 
@@ -119,14 +116,7 @@ impl Stage {
             // Those in trouble stay so until somebody acts.
             options.shard.retry_first = std::time::Duration::from_secs(3_600);
             options.shard.retry_max = options.shard.retry_first;
-            let builder = match &self.store {
-                Store::Url(url) => Runtime::open(url),
-                Store::Memory(store) => {
-                    // The runtime before closed it.
-                    store.tables().closed = false;
-                    Runtime::open("memory:").store(Arc::clone(store) as _)
-                }
-            };
+            let builder = Runtime::open(&self.url);
             let runtime = builder.options(options).registrations(registrations(code)).start().await?;
             self.runtimes.push(runtime);
         }
@@ -139,6 +129,9 @@ impl Stage {
     }
 
     pub(crate) async fn stop_runtime(&mut self) -> Result<(), Failure> {
+        if !self.is_durable() {
+            return Err("a store in memory ends with its runtime".into());
+        }
         for runtime in self.runtimes.drain(..) {
             runtime.shutdown_within(std::time::Duration::from_millis(100)).await?;
         }
