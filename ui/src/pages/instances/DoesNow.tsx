@@ -4,7 +4,7 @@ import type { ComponentChildren, JSX } from "preact";
 import { textOf } from "../../api/json.ts";
 import type { ListedInstance, Wait } from "../../api/types.ts";
 import { Text } from "../../design/Id.tsx";
-import { Time, durationText, now } from "../../design/time.tsx";
+import { Time, now, wholeText } from "../../design/time.tsx";
 
 /** The facts of a wait that a line is made of. The server sends more. */
 interface WaitFacts extends Wait {
@@ -63,12 +63,12 @@ function Name({ of }: { of: string | undefined }): JSX.Element {
 }
 
 function ago(ms: number | undefined): string {
-  return durationText(Math.max(0, Math.floor((now.value - (ms ?? now.value)) / 1000) * 1000)).replace("0 ms", "0 s");
+  return wholeText(now.value - (ms ?? now.value));
 }
 
 function inTime(ms: number | undefined): string {
   const left = (ms ?? 0) - now.value;
-  return left <= 0 ? "now" : `in ${durationText(Math.ceil(left / 1000) * 1000).replace(".0 s", " s")}`;
+  return left <= 0 ? "now" : `in ${wholeText(left + 999)}`;
 }
 
 function WaitLine({ wait }: { wait: WaitFacts }): JSX.Element {

@@ -85,7 +85,7 @@ export default function InstancesPage(): JSX.Element {
       {isEmpty ? isBare ? <EmptyStore /> : <EmptyFilter filter={filter.value} onChange={apply} /> : (
         <Table list={list} lines={lines} selection={selection} handle={table} onFilter={(name, value) => apply(adding(filter.value, name, value))} />
       )}
-      <Notices list={list} handle={() => table.current?.scrollTo(0, "start")} />
+      <Partial list={list} />
       <SelectionBar selection={selection} filter={filter.value} filterText={queryOf(filter.value, "newest")} count={count} />
       {param("start") !== null && <Start like={param("like")} onClose={() => change({ start: null, like: null })} />}
     </Page>
@@ -112,23 +112,15 @@ function useCount(query: string): { rows: number; more: boolean } | undefined {
   return counted.value.value;
 }
 
-/** "12 new" over the rows, and how far a scan has looked under them. */
-function Notices({ list, handle }: { list: InstanceList; handle: () => void }): JSX.Element {
+/** How far a scan has looked. */
+function Partial({ list }: { list: InstanceList }): JSX.Element | null {
   const partial = list.partial;
+  if (partial === null) return null;
   return (
-    <>
-      {list.waiting.value > 0 && (
-        <button type="button" class="button primary new-rows" onClick={() => { list.settle(true); handle(); }}>
-          {list.waiting.value.toLocaleString("en")} new
-        </button>
-      )}
-      {partial !== null && (
-        <div class="partial">
-          <span>Looked at {partial.scanned.toLocaleString("en")} instances so far, and found {list.length.toLocaleString("en")}.</span>
-          <Button kind="small" onClick={() => void list.more()}>Look further</Button>
-        </div>
-      )}
-    </>
+    <div class="partial">
+      <span>Looked at {partial.scanned.toLocaleString("en")} instances so far, and found {list.length.toLocaleString("en")}.</span>
+      <Button kind="small" onClick={() => void list.more()}>Look further</Button>
+    </div>
   );
 }
 

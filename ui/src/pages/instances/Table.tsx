@@ -68,6 +68,11 @@ export function Table(props: {
           );
         }}
       </Virtual>
+      {list.waiting.value > 0 && (
+        <button type="button" class="button primary new-rows" onClick={() => { list.settle(true); props.handle.current?.scrollTo(0, "start"); }}>
+          {list.waiting.value.toLocaleString("en")} new
+        </button>
+      )}
     </div>
   );
 }
@@ -108,7 +113,7 @@ function RowView(props: {
           onClick={(event) => selection.toggle(row, index, event.shiftKey, (at) => lines.at(at).row)} />
       </span>
       {props.columns.map((column) => (
-        <span key={column.id} role="cell" class={`cell ${column.id.startsWith("attr.") ? "attr" : column.id}`}>
+        <span key={column.id} role="cell" class={`cell col-${column.id.startsWith("attr.") ? "attr" : column.id}`}>
           {column.id === "id" && (props.depth > 0 || lines.canUnfold) && (
             <span class="unfold" style={{ paddingInlineStart: `${Math.min(props.depth, 12)}rem` }}>
               <button type="button" class="button quiet small icon" aria-expanded={lines.isUnfolded(row.key)} aria-label={`Children of ${row.id}`} onClick={() => lines.unfold(row)}>
