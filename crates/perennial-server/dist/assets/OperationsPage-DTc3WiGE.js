@@ -1,1 +1,0 @@
-import{n as e,t}from"./index-DC-MCb6i.js";import{t as n}from"./Page-Ct5PluDX.js";function r(){return e(n,{title:`Operations`,children:e(t,{title:`No operation has been started`,children:e(`p`,{children:`What is done to many instances at once appears here, with its progress.`})})})}export{r as default};
