@@ -78,8 +78,8 @@ export function quoted(word: string): string {
 }
 
 export interface Equivalent {
-  /** The words after `perennial`. */
-  cli: readonly string[];
+  /** The words after `perennial`; `null` if the command cannot say the same. */
+  cli: readonly string[] | null;
   method: "GET" | "POST" | "PUT" | "DELETE";
   /** Relative to `/api/v1/`, from `urlOf`. */
   path: string;
@@ -88,7 +88,7 @@ export interface Equivalent {
 }
 
 export function cliLine({ cli }: Equivalent): string {
-  return ["perennial", ...cli].map(quoted).join(" ");
+  return ["perennial", ...(cli ?? [])].map(quoted).join(" ");
 }
 
 export function curlLine({ method, path, body }: Equivalent): string {
@@ -105,8 +105,8 @@ export function SameAs({ of }: { of: Equivalent }): JSX.Element {
     <details class="same-as">
       <summary>The same in a terminal</summary>
       <div class="stack">
-        <Segments label="Form" options={[["cli", "perennial"], ["curl", "curl"]]} value={form} onChange={setForm} />
-        <CodeLine text={form === "cli" ? cliLine(of) : curlLine(of)} />
+        {of.cli !== null && <Segments label="Form" options={[["cli", "perennial"], ["curl", "curl"]]} value={form} onChange={setForm} />}
+        <CodeLine text={form === "cli" && of.cli !== null ? cliLine(of) : curlLine(of)} />
       </div>
     </details>
   );
