@@ -71,8 +71,13 @@ function CauseBody({ cause }: { cause: Cause }): JSX.Element {
     <>
       {cause.count === 0 && <p class="cause-done"><Icon name="check" /> No instance is blocked by this any more. The report below is the last one.</p>}
       <What cause={cause} />
-      {cause.count > 0 && <Actions cause={cause} />}
-      <Samples cause={cause} />
+      <div class="cause-sides">
+        <Remedy cause={cause} />
+        <div class="cause-aside">
+          {cause.count > 0 && <Actions cause={cause} />}
+          <Samples cause={cause} />
+        </div>
+      </div>
     </>
   );
 }
@@ -94,12 +99,17 @@ function What({ cause }: { cause: Cause }): JSX.Element {
       {kindOf(cause) === "missing" && <Missing cause={cause} />}
       {place !== null && <Source place={place} />}
       {kindOf(cause) === "other" && <pre class="cause-report"><Text text={cause.report} keepLines /></pre>}
-      <section class="stack cause-do">
-        <h3>What to do</h3>
-        {cause.remedy !== "" && <p><Rich text={sentence(cause.remedy)} /></p>}
-        {cause.divergence !== undefined && cause.divergence.hint !== "" && <Hint text={cause.divergence.hint} />}
-      </section>
     </>
+  );
+}
+
+function Remedy({ cause }: { cause: Cause }): JSX.Element {
+  return (
+    <section class="stack cause-do">
+      <h3>What to do</h3>
+      {cause.remedy !== "" && <p><Rich text={sentence(cause.remedy)} /></p>}
+      {cause.divergence !== undefined && cause.divergence.hint !== "" && <Hint text={cause.divergence.hint} />}
+    </section>
   );
 }
 

@@ -8,7 +8,7 @@ import { wordDiff } from "./cause.ts";
 
 export function DivergenceTable({ divergence, sample }: { divergence: Divergence; sample: string | undefined }): JSX.Element {
   return (
-    <div class="divergence">
+    <div class="divergence-box">
       <table>
         <caption>
           Record and code part at event {divergence.event}
