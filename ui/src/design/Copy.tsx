@@ -78,7 +78,7 @@ export function quoted(word: string): string {
 }
 
 export interface Equivalent {
-  /** The words after `perennial`; `null` if the command cannot say the same. */
+  /** The words after `perennial`; `null` if the command cannot do the same. */
   cli: readonly string[] | null;
   method: "GET" | "POST" | "PUT" | "DELETE";
   /** Relative to `/api/v1/`, from `urlOf`. */
@@ -87,8 +87,8 @@ export interface Equivalent {
   body?: string;
 }
 
-export function cliLine({ cli }: Equivalent): string {
-  return ["perennial", ...(cli ?? [])].map(quoted).join(" ");
+export function cliLine(words: readonly string[]): string {
+  return ["perennial", ...words].map(quoted).join(" ");
 }
 
 export function curlLine({ method, path, body }: Equivalent): string {
@@ -106,7 +106,7 @@ export function SameAs({ of }: { of: Equivalent }): JSX.Element {
       <summary>The same in a terminal</summary>
       <div class="stack">
         {of.cli !== null && <Segments label="Form" options={[["cli", "perennial"], ["curl", "curl"]]} value={form} onChange={setForm} />}
-        <CodeLine text={form === "cli" && of.cli !== null ? cliLine(of) : curlLine(of)} />
+        <CodeLine text={form === "cli" && of.cli !== null ? cliLine(of.cli) : curlLine(of)} />
       </div>
     </details>
   );
