@@ -1,1 +1,0 @@
-import{D as e,tt as t}from"./index-DeVRB_kT.js";import{t as n}from"./Page-CU_UM_S2.js";function r(){return t(n,{title:`Activities`,children:t(e,{title:`No activity is retried`,children:t(`p`,{children:`Activities that are retried, queued for nobody, or run for long appear here.`})})})}export{r as default};

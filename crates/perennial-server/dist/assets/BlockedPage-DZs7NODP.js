@@ -1,1 +1,0 @@
-import{D as e,tt as t}from"./index-DeVRB_kT.js";import{t as n}from"./Page-CU_UM_S2.js";function r(){return t(n,{title:`Blocked`,children:t(e,{title:`No instance is blocked`,children:t(`p`,{children:`Instances that cannot go on with the code that is registered appear here, by cause.`})})})}export{r as default};

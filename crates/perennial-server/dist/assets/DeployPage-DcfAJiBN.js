@@ -1,1 +1,0 @@
-import{D as e,tt as t}from"./index-DeVRB_kT.js";import{t as n}from"./Page-CU_UM_S2.js";function r(){return t(n,{title:`Deploy`,children:t(e,{title:`Nothing is registered`,children:t(`p`,{children:`Orchestrations and their versions appear here, with the nodes that have their code.`})})})}export{r as default};

@@ -1,1 +1,0 @@
-import{D as e,tt as t}from"./index-DeVRB_kT.js";import{t as n}from"./Page-CU_UM_S2.js";function r(){return t(n,{title:`Instance`,children:t(e,{title:`Nothing to show`,children:t(`p`,{children:`The instance appears here.`})})})}export{r as default};

@@ -1,1 +1,0 @@
-import{D as e,tt as t}from"./index-DeVRB_kT.js";import{t as n}from"./Page-CU_UM_S2.js";function r(){return t(n,{title:`Nodes`,children:t(e,{title:`No node has worked on this store`,children:t(`p`,{children:`Processes that run a runtime on this store appear here.`})})})}export{r as default};

@@ -1,1 +1,0 @@
-import{D as e,tt as t}from"./index-DeVRB_kT.js";import{t as n}from"./Page-CU_UM_S2.js";function r(){return t(n,{title:`Operations`,children:t(e,{title:`No operation has been started`,children:t(`p`,{children:`What is done to many instances at once appears here, with its progress.`})})})}export{r as default};

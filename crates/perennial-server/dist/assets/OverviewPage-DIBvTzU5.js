@@ -1,1 +1,0 @@
-import{D as e,tt as t}from"./index-DeVRB_kT.js";import{t as n}from"./Page-CU_UM_S2.js";function r(){return t(n,{title:`Overview`,children:t(e,{title:`Nothing has been counted yet`,children:t(`p`,{children:`Starts, ends, durations and lag of this store appear here.`})})})}export{r as default};
