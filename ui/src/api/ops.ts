@@ -117,7 +117,7 @@ export interface Finding {
 }
 export type FullNode = Node & { free_slots?: number | null };
 /** `total` is how many the filter showed at the beginning. */
-export type FullOperation = Operation & { total?: Count; ended_ms?: number; reason?: string; reasons?: Record<string, number> };
+export type FullOperation = Operation & { total?: Count; ended_ms?: number; reason?: string; reasons?: { code: string; text: string; count: number }[] };
 
 interface Answers {
   blocked: { causes: Cause[]; partial: boolean };

@@ -21,7 +21,8 @@ function Missing({ group }: { group: TaskGroup }): JSX.Element {
   if (having.length === 0) {
     return <>No live node has registered <Id text={group.name} />{group.tag !== undefined && <>, with tag <Id text={group.tag} /></>}.</>;
   }
-  return <>{having.length === 1 ? <>Node <Id text={having[0]?.name ?? ""} /> has</> : `${having.length} nodes have`} registered it; none of them serves tag <Id text={group.tag ?? ""} />.</>;
+  if (having.length === 1) return <>Node <Id text={having[0]?.name ?? ""} /> has registered it, and does not serve tag <Id text={group.tag ?? ""} />.</>;
+  return <>{having.length} nodes have registered it; none of them serves tag <Id text={group.tag ?? ""} />.</>;
 }
 
 export function Unrunnable({ groups }: { groups: readonly TaskGroup[] }): JSX.Element {

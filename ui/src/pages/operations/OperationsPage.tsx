@@ -7,6 +7,7 @@ import type { FullOperation } from "../../api/ops.ts";
 import { connection } from "../../api/stream/stream.ts";
 import { confirm } from "../../design/Confirm.tsx";
 import { Button, countText } from "../../design/Controls.tsx";
+import { Code } from "../../design/Copy.tsx";
 import { Fold, useRowKeys } from "../../design/Fold.tsx";
 import { Changing, New, useHeld } from "../../design/hold.tsx";
 import { Id, Text } from "../../design/Id.tsx";
@@ -81,14 +82,14 @@ function Row({ operation, isOpen }: { operation: FullOperation; isOpen: boolean 
       title={
         <span class="fold-title">
           <span class="row wrap"><b>{WORDS[operation.action] ?? operation.action}</b> {filterParts(operation.filter)}</span>
-          <span class="sub">by {operation.by === "" ? "everybody (no login)" : <Text text={operation.by} />} · <Time ms={operation.began_ms} /></span>
+          <span class="sub">by {operation.by === "" ? "somebody (there is no login)" : <Text text={operation.by} />} · <Time ms={operation.began_ms} /></span>
         </span>
       }
       body={() => <Body operation={operation} />}>
       <span class="operation-progress">
         <span class="row">
           <span class={`chip ${tone}`}>{word}</span>
-          <span class="push nowrap"><Changing text={operation.done.toLocaleString("en")} />{operation.total !== undefined && <span class="muted"> of {countText(operation.total)}</span>} <span class="muted">done</span></span>
+          <span class="push nowrap"><Changing text={operation.done.toLocaleString("en")} />{operation.total !== undefined && operation.state === "running" && <span class="muted"> of {countText(operation.total)}</span>} <span class="muted">done{operation.skipped > 0 && `, ${operation.skipped.toLocaleString("en")} skipped`}</span>{operation.failed > 0 && <span class="operation-bad">, {operation.failed.toLocaleString("en")} failed</span>}</span>
         </span>
         <Progress operation={operation} />
       </span>
@@ -128,8 +129,8 @@ function Body({ operation }: { operation: FullOperation }): JSX.Element {
           <thead><tr><th scope="col">Why they failed</th><th scope="col" class="num">How many</th><th scope="col">For example</th></tr></thead>
           <tbody>
             {reasons.map((reason) => (
-              <tr key={reason.text}>
-                <td><Text text={reason.text} /></td>
+              <tr key={reason.code + reason.text}>
+                <td>{reason.code !== "" && <><Code code={reason.code} /> </>}<Text text={reason.text} /></td>
                 <td class="num">{reason.count.toLocaleString("en")}</td>
                 <td class="row wrap">{reason.ids.slice(0, 3).map((id) => <a key={id} class="chip" href={href(["instances", id])}><Id text={id} isClipped /></a>)}</td>
               </tr>
