@@ -243,10 +243,16 @@ pub(crate) enum Change {
         #[arg(long, default_value = "terminated from the command line")]
         reason: String,
     },
-    /// Retry blocked instances
+    /// Retry blocked instances, or activities that wait for their next attempt
     Retry {
         #[command(flatten)]
         which: Which,
+        /// Make the next attempt of this activity now; the number of its event, as `show` prints it
+        #[arg(long, value_name = "EVENT", conflicts_with = "activities")]
+        activity: Option<u64>,
+        /// Make the next attempts of all activities that wait for one now
+        #[arg(long)]
+        activities: bool,
     },
     /// Let a blocked instance continue without an event or a message that cannot be read
     Skip {
