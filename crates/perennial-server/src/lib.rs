@@ -23,6 +23,7 @@
 //!
 //! | module | contents |
 //! |---|---|
+//! | `dashboard` | the files of the dashboard, on every path that is not of the API |
 //! | `gate` | the way of every request: host, caller, role, origin, sizes, parameters |
 //! | `access` | tokens, sessions, host and origin checks |
 //! | `ask`, `answer`, `problem` | a request that was let in; its answer as JSON; errors |
@@ -38,6 +39,7 @@ mod access;
 mod answer;
 mod ask;
 mod cursor;
+mod dashboard;
 mod gate;
 mod listing;
 mod openapi;

@@ -6313,6 +6313,9 @@ export interface operations {
                 content: {
                     "application/json": {
                         can_log_in: boolean;
+                        links: {
+                            [key: string]: string;
+                        };
                         name: string;
                         payloads_hidden: boolean;
                         role: ("reader" | "operator") | null;
@@ -6380,6 +6383,9 @@ export interface operations {
                 content: {
                     "application/json": {
                         can_log_in: boolean;
+                        links: {
+                            [key: string]: string;
+                        };
                         name: string;
                         payloads_hidden: boolean;
                         role: ("reader" | "operator") | null;

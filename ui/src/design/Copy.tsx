@@ -3,6 +3,7 @@ import type { JSX } from "preact";
 import { useState } from "preact/hooks";
 
 import { API } from "../api/client.ts";
+import { href } from "../router/router.ts";
 import { Segments } from "./Controls.tsx";
 import { Icon } from "./icons.tsx";
 import { announce } from "./Toast.tsx";
@@ -59,7 +60,7 @@ export function CodeLine({ text }: { text: string }): JSX.Element {
   );
 }
 
-/** A code such as PER-0605, with a link to its page of the guide, which the server has. */
+/** A code such as PER-0605, with a link to its page of the guide, which comes with the dashboard. */
 export function Code({ code }: { code: string }): JSX.Element {
   return (
     <a class="code mono link" href={guideHref(code)} target="_blank" rel="noreferrer">
@@ -69,7 +70,7 @@ export function Code({ code }: { code: string }): JSX.Element {
 }
 
 export function guideHref(code: string): string {
-  return `guide/${encodeURIComponent(code)}`;
+  return href(["guide", code]);
 }
 
 /** A word for a POSIX shell. */

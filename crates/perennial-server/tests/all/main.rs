@@ -3,6 +3,7 @@
 mod access;
 mod changes;
 mod contract;
+mod dashboard;
 mod health;
 mod instances;
 mod matrix;

@@ -67,7 +67,7 @@ function EditMenu(props: { name: string; value: string; filter: Filter; onChange
     </>
   );
   return (
-    <Menu buttonClass="chip-button" button={shown} label={`Change ${field.label}`} role="dialog">
+    <Menu hasWords buttonClass="chip-button" button={shown} label={`Change ${field.label}`} role="dialog">
       {(close) => <Values {...props} close={close} />}
     </Menu>
   );
@@ -75,7 +75,7 @@ function EditMenu(props: { name: string; value: string; filter: Filter; onChange
 
 function AddMenu(props: { filter: Filter; attributes: () => readonly string[]; onChange: (filter: Filter) => void }): JSX.Element {
   return (
-    <Menu buttonClass="button quiet small" button={<><Icon name="plus" size={14} /> Filter</>} label="Add a filter" role="dialog">
+    <Menu hasWords buttonClass="button quiet small" button={<><Icon name="plus" size={14} /> Filter</>} label="Add a filter" role="dialog">
       {(close) => <Add {...props} close={close} />}
     </Menu>
   );

@@ -9,27 +9,26 @@ import { Empty } from "../../design/Problem.tsx";
 import { session } from "../../frame/state.ts";
 import { chipText, without, type Filter } from "./filter.ts";
 
-/** The whole program: it is run as it stands by a test. */
+/** A whole program: two functions and a `main`, as in the crate's example `hello`. */
 export function firstProgram(store: string): string {
   return `use perennial::prelude::*;
 
-#[perennial::activity]
-async fn greet(_ctx: ActivityContext, name: String) -> Result<String, String> {
+#[activity]
+async fn greet(_: ActivityContext, name: String) -> Result<String, String> {
     Ok(format!("Hello, {name}!"))
 }
 
-#[perennial::orchestration]
-async fn hello(ctx: Context, name: String) -> Result<String, String> {
-    ctx.activity(greet, name).await
+#[orchestration]
+async fn welcome(ctx: OrchestrationContext, name: String) -> Result<String, String> {
+    Ok(ctx.schedule_activity(greet, name).await?)
 }
 
 #[tokio::main]
-async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let runtime = Runtime::open("${store}").register(greet).register(hello).start().await?;
-    let handle = runtime.client().start(hello, "hello-1", "you".to_owned()).await?;
-    println!("{}", handle.result().await?);
-    runtime.shutdown().await;
-    Ok(())
+async fn main() -> perennial::Result<()> {
+    let runtime = Runtime::open(${JSON.stringify(store)}).register(welcome).register(greet).start().await?;
+    let run = runtime.client().start(welcome, "welcome-1", "Ada".to_owned()).await?;
+    println!("{}", run.result().await?);
+    runtime.shutdown().await
 }
 `;
 }

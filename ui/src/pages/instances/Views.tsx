@@ -94,7 +94,7 @@ function askToForget(view: View): void {
 
 function SaveMenu({ filter }: { filter: string }): JSX.Element {
   return (
-    <Menu buttonClass="button quiet small" button={<><Icon name="plus" size={14} /> Save view</>} label="Save this filter as a view" role="dialog" class="save-view">
+    <Menu hasWords buttonClass="button quiet small" button={<><Icon name="plus" size={14} /> Save view</>} label="Save this filter as a view" role="dialog" class="save-view">
       {(close) => <SaveForm filter={filter} close={close} />}
     </Menu>
   );

@@ -51,7 +51,8 @@ const COLUMNS: readonly Column[] = [
     label: "Version",
     width: "4.5rem",
     draw: (row) => <span class="clip muted-2"><Text text={row.version} /></span>,
-    filter: (row) => ["version", row.version, `version ${row.version}`],
+    // It is chosen by the first turn, and empty before.
+    filter: (row) => (row.version === "" ? null : ["version", row.version, `version ${row.version}`]),
   },
   {
     id: "started",
