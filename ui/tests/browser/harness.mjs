@@ -4,6 +4,8 @@
 // server than its own.
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
+import { readFile } from "node:fs/promises";
+import { dirname, join } from "node:path";
 import { createInterface } from "node:readline";
 import { after, before } from "node:test";
 
@@ -14,6 +16,12 @@ const CHROMIUM = process.env.PERENNIAL_TEST_CHROMIUM ?? "/usr/bin/chromium";
 
 /** How long to wait for what must come. Long, because the machine may be busy. */
 export const PATIENCE_MS = 30_000;
+
+/** A program of the examples beside the fixture, and its source. */
+export async function example(name) {
+  const source = new URL(`../../../crates/perennial-server/examples/${name}.rs`, import.meta.url);
+  return { path: join(dirname(FIXTURE), name), source: await readFile(source, "utf8") };
+}
 
 /** A server with a store, driven by commands. */
 export class Fixture {
@@ -81,12 +89,13 @@ after(() => shared?.close());
 /** What went wrong on the pages of a context. */
 function watch(context, origin) {
   const troubles = [];
+  const note = (trouble) => troubles.length < 20 && !troubles.includes(trouble) && troubles.push(trouble);
   context.on("page", (page) => {
-    page.on("pageerror", (error) => troubles.push(`threw ${error.stack ?? error}`));
+    page.on("pageerror", (error) => note(`threw ${(error.stack ?? String(error)).split("\n").slice(0, 4).join(" ")}`));
     page.on("console", (message) => {
       const text = message.text();
       // A server that is away is part of some tests; the browser reports each request.
-      if (message.type() === "error" && !text.startsWith("Failed to load resource")) troubles.push(`logged ${text}`);
+      if (message.type() === "error" && !text.startsWith("Failed to load resource")) note(`logged ${text}`);
     });
     page.on("dialog", (dialog) => {
       troubles.push(`opened a dialog: ${dialog.message()}`);
@@ -94,7 +103,7 @@ function watch(context, origin) {
     });
   });
   context.on("request", (request) => {
-    if (new URL(request.url()).origin !== origin) troubles.push(`asked ${request.url()}`);
+    if (new URL(request.url()).origin !== origin) note(`asked ${request.url()}`);
   });
   return troubles;
 }

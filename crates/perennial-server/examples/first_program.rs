@@ -8,14 +8,14 @@ async fn greet(_: ActivityContext, name: String) -> Result<String, String> {
 }
 
 #[orchestration]
-async fn hello(ctx: OrchestrationContext, name: String) -> Result<String, String> {
+async fn welcome(ctx: OrchestrationContext, name: String) -> Result<String, String> {
     Ok(ctx.schedule_activity(greet, name).await?)
 }
 
 #[tokio::main]
 async fn main() -> perennial::Result<()> {
-    let runtime = Runtime::open("sqlite:shop.db").register(greet).register(hello).start().await?;
-    let run = runtime.client().start(hello, "hello-1", "you".to_owned()).await?;
+    let runtime = Runtime::open("sqlite:shop.db").register(welcome).register(greet).start().await?;
+    let run = runtime.client().start(welcome, "welcome-1", "Ada".to_owned()).await?;
     println!("{}", run.result().await?);
     runtime.shutdown().await
 }
