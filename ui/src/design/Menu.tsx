@@ -88,7 +88,7 @@ export function MenuItem(props: {
 }): JSX.Element {
   const kind = `menu-item ${props.isDanger === true ? "danger" : ""}`;
   const role = props.isChecked === undefined ? "menuitem" : "menuitemcheckbox";
-  if (props.href !== undefined) {
+  if (props.href !== undefined && (props.whyNot ?? null) === null) {
     return <a role={role} class={kind} href={props.href} onClick={props.onClick}>{props.children}</a>;
   }
   const isOff = props.whyNot !== null && props.whyNot !== undefined;

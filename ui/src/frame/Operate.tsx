@@ -3,7 +3,7 @@
 import type { JSX } from "preact";
 import { useState } from "preact/hooks";
 
-import { post } from "../api/client.ts";
+import { post, randomKey } from "../api/client.ts";
 import { useLoad } from "../api/load.ts";
 import { Problem as ProblemError } from "../api/problem.ts";
 import type { Count, Operation } from "../api/types.ts";
@@ -30,6 +30,8 @@ export interface Plan {
   sentence: (count: string, isOne: boolean) => string;
   isDanger?: boolean;
   hasReason?: boolean;
+  /** The number has to be typed even if it is small: for what ends or deletes running instances. */
+  isTyped?: boolean;
   /** The name of the activities that are retried. */
   activity?: string;
   /** More members of the request. */
@@ -44,11 +46,6 @@ interface Preview {
 /** From this number on it has to be typed. */
 const MANY = 100;
 
-/** Names the request, so that sending it twice starts one operation. Browsers give `randomUUID` to pages over HTTPS only. */
-function randomKey(): string {
-  return Array.from(crypto.getRandomValues(new Uint8Array(16)), (byte) => byte.toString(16).padStart(2, "0")).join("");
-}
-
 export function OperateDialog({ plan, onClose, onBegun }: { plan: Plan; onClose: () => void; onBegun?: (operation: Operation) => void }): JSX.Element {
   const [key] = useState(randomKey);
   const [reason, setReason] = useState("");
@@ -59,7 +56,7 @@ export function OperateDialog({ plan, onClose, onBegun }: { plan: Plan; onClose:
   const preview = useLoad((signal) => post("operations", { ...body, dry_run: true } as never, { signal }) as unknown as Promise<Preview>, []);
   const count = preview.value.value?.count;
   const guarded = { ...body, ...(reason.trim() === "" ? {} : { reason: reason.trim() }), ...(count === undefined || count.more ? {} : { at_most: count.rows }) };
-  const isMany = count !== undefined && (count.more || count.rows > MANY);
+  const isMany = count !== undefined && count.rows > 0 && (plan.isTyped === true || count.more || count.rows > MANY);
   const wanted = String(count?.rows ?? 0);
   const whyNot =
     count === undefined ? "It is being counted."

@@ -86,7 +86,7 @@ export default function InstancesPage(): JSX.Element {
         <Table list={list} lines={lines} selection={selection} handle={table} onFilter={(name, value) => apply(adding(filter.value, name, value))} />
       )}
       <Partial list={list} />
-      <SelectionBar selection={selection} filter={filter.value} filterText={queryOf(filter.value, "newest")} count={count} />
+      <SelectionBar selection={selection} filter={queryOf(filter.value, "newest")} count={count} />
       {param("start") !== null && <Start like={param("like")} onClose={() => change({ start: null, like: null })} />}
     </Page>
   );
@@ -145,6 +145,10 @@ function useListKeys(
     const row = rowAt(active.value);
     if (row !== null) selection.toggle(row, active.value, false, rowAt);
   };
+  const actions = () => {
+    if (selection.isEmpty) select();
+    requestAnimationFrame(() => document.querySelector<HTMLElement>(".all-actions")?.click());
+  };
   useKeys(
     [
       { keys: "/", does: "Filter", act: () => document.getElementById("filter-input")?.focus() },
@@ -152,6 +156,7 @@ function useListKeys(
       { keys: "k", does: "Previous row", act: () => move(active.value - 1) },
       { keys: "Enter", does: "Open the row", act: open },
       { keys: "x", does: "Select the row", act: select },
+      { keys: ".", does: "Actions for the row or the selection", act: actions },
       { keys: "Escape", does: "Clear the selection", act: () => selection.clear() },
     ],
     [list, length, selection],

@@ -2,7 +2,7 @@
 import type { JSX } from "preact";
 import { useEffect, useMemo, useState } from "preact/hooks";
 
-import { RawJson, get, post } from "../../api/client.ts";
+import { RawJson, get, post, randomKey } from "../../api/client.ts";
 import { readJson, textOf } from "../../api/json.ts";
 import { useLoad } from "../../api/load.ts";
 import { Problem as ProblemError } from "../../api/problem.ts";
@@ -88,7 +88,7 @@ export function Start({ like, onClose }: { like: string | null; onClose: () => v
   const [problem, setProblem] = useState<ProblemError | null>(null);
   const [isShown, setShown] = useState(false);
   // One key for one form: sent twice after a lost answer, it starts one instance.
-  const key = useMemo(() => crypto.randomUUID?.() ?? `${Date.now()}-${Math.random()}`, []);
+  const key = useMemo(randomKey, []);
   useEffect(() => {
     if (like === null) return;
     get("instances/{id}", { path: [like] }).then(

@@ -4,18 +4,15 @@ import type { ComponentChildren } from "preact";
 
 import { post, remove, urlOf } from "../../api/client.ts";
 import { Problem } from "../../api/problem.ts";
-import type { Body, Count } from "../../api/types.ts";
 import { confirm } from "../../design/Confirm.tsx";
 import { countText } from "../../design/Controls.tsx";
 import type { Equivalent } from "../../design/Copy.tsx";
 import { Id } from "../../design/Id.tsx";
 import { toast } from "../../design/Toast.tsx";
-import { go } from "../../router/router.ts";
-import type { Filter } from "./filter.ts";
+import type { Plan } from "../../frame/Operate.tsx";
 import type { Row } from "./list.ts";
 
 export type Verb = "cancel" | "terminate" | "retry" | "pause" | "resume" | "delete";
-type OperationBody = Body<"operations", "post">;
 
 interface Words {
   title: string;
@@ -110,44 +107,18 @@ function equivalentOfRows(verb: Verb, rows: readonly Row[], reason: string, forc
   };
 }
 
-/** Asks, and then starts one operation of the server over all that the filter shows. */
-export function actOnFilter(verb: Verb, filter: Filter, filterText: string, count: Count): void {
+/** The operation over all that a filter shows. */
+export function planFor(verb: Verb, filter: string): Plan {
   const words = VERBS[verb];
-  const isMany = count.more || count.rows > MANY;
-  const number = String(count.rows) + (count.more ? "+" : "");
-  const body = (reason: string): OperationBody => ({
-    action: verb,
-    filter: filterText,
-    ...(reason === "" ? {} : { reason }),
-    ...(verb === "delete" ? { force: true } : {}),
-    // Nobody agreed to more than they were shown. What is counted only as "10,000+" has no such bound.
-    ...(count.more ? {} : { at_most: count.rows }),
-  });
-  confirm({
+  return {
     title: `${words.title} all that the filter shows`,
-    sentence: <><b>{countText(count)} instances</b> {filter.size === 0 ? "of this store" : "that the filter shows"} {words.effect}. The server does it; you can close the browser.</>,
-    verb: `${words.title} ${countText(count)} instances`,
+    action: verb,
+    filter,
+    verb: words.title,
+    sentence: (count, isOne) => (isOne ? `One instance ${singular(words.effect)}.` : `${count} instances ${words.effect}.`),
     isDanger: words.isDanger,
     hasReason: words.hasReason,
-    ...(isMany || words.isDanger ? { typed: number } : {}),
-    sameAs: (reason) => ({ cli: cliFilter(verb, filter, reason), method: "POST", path: "operations", body: JSON.stringify(body(reason)) }),
-    act: async (reason) => {
-      const operation = (await post("operations", body(reason), { idempotencyKey: crypto.randomUUID?.() ?? `${Date.now()}-${Math.random()}` })) as { id: string };
-      toast("The operation has begun");
-      go(["operations"], { operation: operation.id });
-    },
-  });
-}
-
-/** The filter in the command's words, or `null` if the command has no words for a part of it. */
-function cliFilter(verb: Verb, filter: Filter, reason: string): string[] | null {
-  const words: string[] = [verb];
-  for (const [name, value] of filter) {
-    if (["status", "name", "version"].includes(name) && !value.includes(",")) words.push(`--${name}`, value);
-    else if (name === "id_prefix") words.push("--prefix", value);
-    else if ((name === "blocked" || name === "paused") && value === "true") words.push(`--${name}`);
-    else if (name.startsWith("attr.")) words.push("--attribute", `${name.slice(5)}=${value}`);
-    else return null;
-  }
-  return reason !== "" && VERBS[verb].hasReason ? [...words, "--reason", reason] : words;
+    isTyped: verb === "terminate" || verb === "delete",
+    ...(verb === "delete" ? { more: { force: true } } : {}),
+  };
 }

@@ -124,15 +124,15 @@ function Body({ operation }: { operation: FullOperation }): JSX.Element {
         {operation.ended_because !== undefined && <div><dt>Ended because</dt><dd><Text text={operation.ended_because} /></dd></div>}
       </dl>
       {reasons.length > 0 && (
-        <table class="table operation-reasons">
+        <table class="table cards operation-reasons">
           <caption class="sr-only">Failures by reason</caption>
           <thead><tr><th scope="col">Why they failed</th><th scope="col" class="num">How many</th><th scope="col">For example</th></tr></thead>
           <tbody>
             {reasons.map((reason) => (
               <tr key={reason.code + reason.text}>
-                <td>{reason.code !== "" && <><Code code={reason.code} /> </>}<Text text={reason.text} /></td>
-                <td class="num">{reason.count.toLocaleString("en")}</td>
-                <td class="row wrap">{reason.ids.slice(0, 3).map((id) => <a key={id} class="chip" href={href(["instances", id])}><Id text={id} isClipped /></a>)}</td>
+                <td class="whole">{reason.code !== "" && <><Code code={reason.code} /> </>}<Text text={reason.text} /></td>
+                <td class="num" data-label="How many">{reason.count.toLocaleString("en")}</td>
+                <td class="operation-ids">{reason.ids.slice(0, 3).map((id) => <a key={id} class="chip" href={href(["instances", id])}><Id text={id} isClipped /></a>)}</td>
               </tr>
             ))}
           </tbody>
