@@ -1,4 +1,4 @@
-import{n as e,t}from"./jsxRuntime-DTQ_AgNd.js";import{t as n,v as r,x as i}from"./Problem-C9jDX5oA.js";import{t as a}from"./Page-BzMYEowI.js";var o=`# Errors by code
+import{n as e,t}from"./jsxRuntime-DTQ_AgNd.js";import{t as n,v as r,x as i}from"./Problem-BMH0AgJo.js";import{t as a}from"./Page-BM1F1I81.js";var o=`# Errors by code
 
 Every error has a stable code; the text around it may change. Search this page for the code. In a program, every error
 has three methods: \`code()\` returns the \`ErrorCode\`, \`is_retryable()\` tells whether the same call may succeed later
@@ -693,6 +693,13 @@ differ at the end. Usually something wrote to one of them during the move. The s
 
 **Remedy.** Stop every process that writes to one of the stores and repeat the move. If the target itself was changed,
 delete it, run \`perennial move --reopen\` on the source, and move to a new file or schema.
+
+### PER-0644 not waiting
+
+**Cause.** An attempt of an activity was to be made now, but the activity does not wait for one: it runs, waits for a free
+slot, waits for the holder of its token, or has ended.
+
+**Remedy.** Look at what the instance waits for. Only the pause before another attempt can be cut short.
 
 ## HTTP API: PER-08xx
 
