@@ -52,8 +52,9 @@ test("f10 d39 an operation over 5,000 goes on while the browser is closed", asyn
     const dialog = page.getByRole("dialog", { name: "Terminate all that the filter shows" });
     await dialog.getByLabel("Reason").fill("a test");
     await dialog.getByLabel(/^Type/).fill("5000");
-    await dialog.getByRole("button", { name: "Terminate 5,000 instances" }).click();
-    await page.getByRole("heading", { level: 1, name: "Operations" }).waitFor();
+    await dialog.getByRole("button", { name: /^Terminate 5,000/ }).click();
+    await dialog.waitFor({ state: "detached" });
+    await open(page, full.fixture, "operations");
     await page.getByRole("listitem").filter({ hasText: "Terminate" }).waitFor();
   });
   await browse(full.fixture, async (page) => {
