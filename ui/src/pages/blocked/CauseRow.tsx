@@ -34,7 +34,8 @@ export function CauseRow({ cause, isOpen }: { cause: Cause; isOpen: boolean }): 
           </span>
           <span class="sub">
             {place !== null && <><span class="mono"><Text text={shortPlace(place)} /></span> · </>}
-            since <Time ms={cause.first_ms} /> · last tried <Time ms={cause.tried_ms ?? cause.last_ms} />
+            since <Time ms={cause.first_ms} /> · last tried <Time ms={cause.last_tried_ms ?? cause.last_ms} />
+            {cause.next_try_ms !== undefined && <> · tries again <Time ms={cause.next_try_ms} /></>}
           </span>
         </span>
       }
@@ -85,7 +86,7 @@ function CauseBody({ cause }: { cause: Cause }): JSX.Element {
 function What({ cause }: { cause: Cause }): JSX.Element {
   const panic = panicOf(cause);
   const place = placeOf(cause);
-  const sample = cause.samples[0]?.id;
+  const sample = cause.samples[0];
   return (
     <>
       {cause.divergence !== undefined && <DivergenceTable divergence={cause.divergence} sample={sample} />}
@@ -149,6 +150,7 @@ const PLANS: Record<"retry" | "terminate", Omit<Plan, "filter">> = {
     action: "terminate",
     verb: "Terminate",
     isDanger: true,
+    isTyped: true,
     hasReason: true,
     sentence: (count, isOne) => `${isOne ? "1 instance ends" : `${count} instances end`} without running any more of ${isOne ? "its" : "their"} code. This cannot be undone.`,
   },
@@ -173,7 +175,7 @@ function Samples({ cause }: { cause: Cause }): JSX.Element {
   return (
     <div class="row wrap cause-samples">
       <span class="label">Instances</span>
-      {cause.samples.map(({ id }) => <a key={id} class="chip" href={href(["instances", id])}><Id text={id} isClipped /></a>)}
+      {cause.samples.map((id) => <a key={id} class="chip" href={href(["instances", id])}><Id text={id} isClipped /></a>)}
       {cause.count > 0 && <a class="link" href={listHref(cause.filter)}>All {countText(cause.count)} in the list</a>}
     </div>
   );
