@@ -5,7 +5,7 @@ import { useState } from "preact/hooks";
 import { API } from "../../api/client.ts";
 import type { Cause, FullOperation } from "../../api/ops.ts";
 import { Button, countText } from "../../design/Controls.tsx";
-import { Code, CopyButton } from "../../design/Copy.tsx";
+import { Code } from "../../design/Copy.tsx";
 import { Fold } from "../../design/Fold.tsx";
 import { Changing } from "../../design/hold.tsx";
 import { Id, Text } from "../../design/Id.tsx";
@@ -14,6 +14,7 @@ import { Time } from "../../design/time.tsx";
 import { Icon } from "../../design/icons.tsx";
 import { listHref } from "../../frame/filter-text.tsx";
 import { OperateDialog, type Plan } from "../../frame/Operate.tsx";
+import { SourcePlace } from "../../frame/source.tsx";
 import { operations, whyReadOnly } from "../../frame/state.ts";
 import { change, href } from "../../router/router.ts";
 import { DivergenceTable } from "./DivergenceTable.tsx";
@@ -122,8 +123,7 @@ function Source({ place }: { place: string }): JSX.Element {
   return (
     <div class="cause-source">
       <span class="label">Source</span>
-      <code><Text text={place} /></code>
-      <CopyButton text={place} label="Copy the place" />
+      <SourcePlace place={place} />
     </div>
   );
 }
