@@ -137,9 +137,9 @@ function Bar({ operation, isSelected, drawing, onSelect }: { operation: Operatio
         style={isAway ? { insetInlineStart: to < 0 ? "0" : "calc(100% - 1.5rem)" } : { insetInlineStart: `${left * 100}%`, width: `${Math.max(0, right - left) * 100}%` }}>
         {isAway && <Icon name={to < 0 ? "chevronLeft" : "chevronRight"} size={12} />}
       </button>
-      {!isAway && (isAfter || isBefore) && (
-        <span class={`tl-beside ${isFailing(operation) ? "bad" : ""} ${isAfter ? "after" : "before"}`} aria-hidden="true"
-          style={isAfter ? { insetInlineStart: `calc(${right * 100}% + 0.5rem)` } : { insetInlineEnd: `calc(${(1 - left) * 100}% + 0.5rem)` }}>
+      {!isAway && (
+        <span class={`tl-beside ${isFailing(operation) ? "bad" : ""} ${isAfter ? "after" : isBefore ? "before" : "over"}`} aria-hidden="true"
+          style={isAfter ? { insetInlineStart: `calc(${right * 100}% + 0.5rem)` } : { insetInlineEnd: isBefore ? `calc(${(1 - left) * 100}% + 0.5rem)` : "0.75rem" }}>
           <Text text={beside} />
         </span>
       )}
