@@ -149,6 +149,7 @@ function Cell({ side, pair, other }: { side: Side | null; pair: Pair; other: Sid
     <span role="cell" class="cmp-cell">
       <strong class={`clip ${mark("name")}`}><Text text={side.name === "" ? KIND_WORDS[side.kind] : side.name} /></strong>
       <span class={`mono clip ${mark("input")}`}><Text text={side.input === undefined ? "" : previewOf(side.input, 100)} /></span>
+      {side.input !== undefined && <span class="muted" aria-hidden="true">→</span>}
       <span class={`mono clip ${mark("outcome")} ${side.outcome === "failed" ? "red" : ""}`}><Text text={side.outcome === "completed" && side.result !== undefined ? previewOf(side.result, 100) : side.outcome === "failed" ? `failed: ${previewOf(side.result, 100)}` : side.outcome} /></span>
       <span class={`nowrap push ${isSlower ? "amber" : "muted"}`}>{side.outcome === "open" ? "" : durationText(side.tookMs)}</span>
     </span>
