@@ -1,5 +1,6 @@
 //! Who may use the API, and what it shows.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
@@ -140,6 +141,7 @@ pub struct Options {
     pub(crate) secure: bool,
     pub(crate) metrics: Option<Arc<Metrics>>,
     pub(crate) stop: Stop,
+    pub(crate) links: BTreeMap<String, String>,
 }
 
 impl Options {
@@ -189,6 +191,22 @@ impl Options {
     /// Serves the metrics of the process at `/metrics`, to readers, as Prometheus text. Default: there is no such path.
     pub fn metrics(mut self, render: impl Fn() -> String + Send + Sync + 'static) -> Options {
         self.metrics = Some(Arc::new(render));
+        self
+    }
+
+    /// Sets a template from which the dashboard makes links: `editor` and `repository` for a place in the source, with
+    /// `{file}`, `{line}` and `{column}`; `trace` with `{trace}`; `logs` with `{id}`, `{key}` and `{name}`. The page itself
+    /// loads nothing from them.
+    ///
+    /// ```
+    /// use perennial_server::Options;
+    ///
+    /// let options = Options::default()
+    ///     .link("editor", "vscode://file/home/ada/shop/{file}:{line}")
+    ///     .link("trace", "https://traces.example.com/{trace}");
+    /// ```
+    pub fn link(mut self, name: impl Into<String>, template: impl Into<String>) -> Options {
+        self.links.insert(name.into(), template.into());
         self
     }
 

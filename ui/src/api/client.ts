@@ -38,6 +38,11 @@ export function urlOf(route: string, path: (string | number)[] = [], query: Reco
   return text === "" ? filled : `${filled}?${text}`;
 }
 
+/** A name for a request, so that sending it twice does it once. Browsers give `randomUUID` to pages over HTTPS only. */
+export function randomKey(): string {
+  return Array.from(crypto.getRandomValues(new Uint8Array(16)), (byte) => byte.toString(16).padStart(2, "0")).join("");
+}
+
 /** Called when the server no longer knows who asks. The frame shows the login. */
 export const onUnauthenticated: { call: () => void } = { call: () => {} };
 

@@ -3,6 +3,7 @@ import type { JSX } from "preact";
 import { useState } from "preact/hooks";
 
 import { API } from "../api/client.ts";
+import { href } from "../router/router.ts";
 import { Segments } from "./Controls.tsx";
 import { Icon } from "./icons.tsx";
 import { announce } from "./Toast.tsx";
@@ -59,7 +60,7 @@ export function CodeLine({ text }: { text: string }): JSX.Element {
   );
 }
 
-/** A code such as PER-0605, with a link to its page of the guide, which the server has. */
+/** A code such as PER-0605, with a link to its page of the guide, which comes with the dashboard. */
 export function Code({ code }: { code: string }): JSX.Element {
   return (
     <a class="code mono link" href={guideHref(code)} target="_blank" rel="noreferrer">
@@ -69,7 +70,7 @@ export function Code({ code }: { code: string }): JSX.Element {
 }
 
 export function guideHref(code: string): string {
-  return `guide/${encodeURIComponent(code)}`;
+  return href(["guide", code]);
 }
 
 /** A word for a POSIX shell. */
@@ -78,8 +79,8 @@ export function quoted(word: string): string {
 }
 
 export interface Equivalent {
-  /** The words after `perennial`. */
-  cli: readonly string[];
+  /** The words after `perennial`; `null` if the command cannot do the same. */
+  cli: readonly string[] | null;
   method: "GET" | "POST" | "PUT" | "DELETE";
   /** Relative to `/api/v1/`, from `urlOf`. */
   path: string;
@@ -87,8 +88,8 @@ export interface Equivalent {
   body?: string;
 }
 
-export function cliLine({ cli }: Equivalent): string {
-  return ["perennial", ...cli].map(quoted).join(" ");
+export function cliLine(words: readonly string[]): string {
+  return ["perennial", ...words].map(quoted).join(" ");
 }
 
 export function curlLine({ method, path, body }: Equivalent): string {
@@ -105,8 +106,8 @@ export function SameAs({ of }: { of: Equivalent }): JSX.Element {
     <details class="same-as">
       <summary>The same in a terminal</summary>
       <div class="stack">
-        <Segments label="Form" options={[["cli", "perennial"], ["curl", "curl"]]} value={form} onChange={setForm} />
-        <CodeLine text={form === "cli" ? cliLine(of) : curlLine(of)} />
+        {of.cli !== null && <Segments label="Form" options={[["cli", "perennial"], ["curl", "curl"]]} value={form} onChange={setForm} />}
+        <CodeLine text={form === "cli" && of.cli !== null ? cliLine(of.cli) : curlLine(of)} />
       </div>
     </details>
   );

@@ -12,8 +12,7 @@ function codeOf(character: string): string {
 
 /** Text with its invisible characters shown by their codes. `keepLines` leaves line breaks and tabs as they are. */
 export function visible(text: string, keepLines = false): ComponentChildren {
-  INVISIBLE.lastIndex = 0;
-  if (!INVISIBLE.test(text)) return text;
+  if (text.search(INVISIBLE) < 0) return text;
   const parts: ComponentChildren[] = [];
   let end = 0;
   for (const found of text.matchAll(INVISIBLE)) {

@@ -6,7 +6,9 @@ import { useId, useRef, useState } from "preact/hooks";
 export function Menu(props: {
   button: ComponentChildren;
   buttonClass?: string;
-  label?: string;
+  /** Names the menu, and the button if it shows no words. */
+  label: string;
+  hasWords?: boolean;
   children: (close: () => void) => ComponentChildren;
   class?: string;
   /** For menus that are forms and not lists of items. */
@@ -35,7 +37,7 @@ export function Menu(props: {
         popoverTarget={id}
         aria-haspopup={role}
         aria-expanded={isOpen}
-        aria-label={props.label}
+        aria-label={props.hasWords === true ? undefined : props.label}
         title={props.label}
       >
         {props.button}
@@ -86,7 +88,7 @@ export function MenuItem(props: {
 }): JSX.Element {
   const kind = `menu-item ${props.isDanger === true ? "danger" : ""}`;
   const role = props.isChecked === undefined ? "menuitem" : "menuitemcheckbox";
-  if (props.href !== undefined) {
+  if (props.href !== undefined && (props.whyNot ?? null) === null) {
     return <a role={role} class={kind} href={props.href} onClick={props.onClick}>{props.children}</a>;
   }
   const isOff = props.whyNot !== null && props.whyNot !== undefined;

@@ -31,7 +31,7 @@ export function Virtual(props: Props): JSX.Element {
     count: props.count,
     getScrollElement: () => box.current,
     estimateSize: () => props.rowHeight,
-    getItemKey: props.keyOf,
+    // Not `keyOf`: a new function would make it measure every row again. Rows have one height, so places need no names.
     overscan: 8,
     scrollToFn: elementScroll,
     observeElementRect,
@@ -55,7 +55,7 @@ export function Virtual(props: Props): JSX.Element {
       {props.head}
       <div class="inside" role={props.role === undefined ? undefined : "rowgroup"} style={{ height: `${virtual.getTotalSize()}px` }}>
         {items.map((item) => (
-          <div key={item.key} role="presentation" style={{ height: `${item.size}px`, transform: `translateY(${item.start}px)` }}>
+          <div key={props.keyOf(item.index)} role="presentation" style={{ height: `${item.size}px`, transform: `translateY(${item.start}px)` }}>
             {props.children(item.index)}
           </div>
         ))}

@@ -37,6 +37,12 @@ export function durationText(ms: number): string {
   return Math.floor(length / DAY) >= 100 ? `${Math.floor(length / DAY)} d` : two(DAY, "d", HOUR, "h");
 }
 
+/** A duration in whole seconds at least, for what moves: `0 s`, `7 s`, `3 m 20 s`. */
+export function wholeText(ms: number): string {
+  const seconds = Math.max(0, Math.floor(ms / SECOND));
+  return seconds < 60 ? `${seconds} s` : durationText(seconds * SECOND);
+}
+
 /** In one unit, for lists: `12 s ago`, `3 h ago`, `in 40 s`. */
 export function relativeText(ms: number, from: number): string {
   const distance = from - ms;
@@ -109,7 +115,7 @@ export function Duration(props: { ms: number } | { since: number }): JSX.Element
   const ms = "ms" in props ? props.ms : now.value - props.since;
   return (
     <span class="nowrap" title={`${Math.max(0, Math.round(ms)).toLocaleString("en")} ms`}>
-      {"since" in props && ms >= SECOND && ms < 10 * SECOND ? `${Math.floor(ms / SECOND)} s` : durationText(ms)}
+      {"since" in props ? wholeText(ms) : durationText(ms)}
     </span>
   );
 }

@@ -2,6 +2,7 @@
 import type { JSX } from "preact";
 
 import { connection, reconnect } from "../api/stream/stream.ts";
+import { Text } from "../design/Id.tsx";
 import { Icon } from "../design/icons.tsx";
 import { Time, now } from "../design/time.tsx";
 import { frozenSince, noRuntimeSince, version } from "./state.ts";
@@ -25,7 +26,8 @@ function Away(): JSX.Element | null {
     <div class="banner red">
       <Icon name="warning" />
       <span>
-        The server cannot be reached since <Time ms={state.since} form="clock" />. What is shown is from then.{" "}
+        {state.why === null ? "The server cannot be reached" : "The server cannot serve this store"} since <Time ms={state.since} form="clock" />
+        {state.why === null ? "" : <>: <Text text={state.why} /></>}. What is shown is from then.{" "}
         {seconds > 0 ? `Next try in ${seconds} s.` : "Trying…"}
       </span>
       <button type="button" class="button small push" onClick={reconnect}>Try now</button>

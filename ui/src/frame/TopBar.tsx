@@ -20,7 +20,7 @@ export function TopBar(): JSX.Element {
         <Mark />
         <span class="clip">{storeName()}</span>
       </a>
-      <button type="button" class="search-button" onClick={() => openPalette()}>
+      <button type="button" class="search-button" aria-label="Go to… Ctrl K" onClick={() => openPalette()}>
         <Icon name="search" size={14} />
         <span>Go to…</span>
         <kbd>Ctrl K</kbd>

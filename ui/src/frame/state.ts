@@ -19,7 +19,7 @@ export const needsLogin = computed(() => session.value.value?.role === null);
 
 /** Why the person cannot change anything, or `null` if they can. Controls show it. */
 export const whyReadOnly = computed((): string | null => {
-  if (connection.value.is === "away") return "The server cannot be reached.";
+  if (connection.value.is === "away") return connection.value.why ?? "The server cannot be reached.";
   const role = session.value.value?.role;
   if (role === "operator") return null;
   return role === "reader" ? "Only operators can do this; you are a reader." : "Log in first.";

@@ -32,10 +32,14 @@ export const INSTANCE: PageEntry = {
   load: () => import("./instance/InstancePage.tsx"),
 };
 
+/** The guide's page of errors: `#/guide/PER-0605`. */
+const GUIDE: PageEntry = { path: "guide", title: "Errors by code", load: () => import("./guide/GuidePage.tsx") };
+
 export const FIRST = "instances";
 
 /** The page of a place. */
 export function pageAt(path: readonly string[]): PageEntry | null {
   if (path[0] === "instances" && path.length > 1) return INSTANCE;
+  if (path[0] === GUIDE.path) return GUIDE;
   return PAGES.find((page) => page.path === (path[0] ?? FIRST)) ?? null;
 }

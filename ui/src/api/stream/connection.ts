@@ -93,9 +93,9 @@ export class Connection {
       const names = lists.map((filter) => nameOf({ kind: "list", filter }));
       await readEvents(response.body, (event) => this.received(event, following, names), () => this.heard(controller));
       if (this.controller === controller) this.open(100);
-    } catch (error) {
+    } catch {
       previous?.abort();
-      if (this.controller === controller) this.failed(error instanceof Error ? error.message : String(error));
+      if (this.controller === controller) this.failed(null);
     }
   }
 
@@ -134,7 +134,7 @@ export class Connection {
     }
   }
 
-  private failed(why: string): void {
+  private failed(why: string | null): void {
     clearTimeout(this.watchdog);
     const now = Date.now();
     this.awaySince ??= now;

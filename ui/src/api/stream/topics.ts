@@ -22,8 +22,8 @@ export type ConnectionState =
   /** Nothing is followed yet, or the first connection is being made. */
   | { is: "connecting" }
   | { is: "live" }
-  /** The server does not answer. `retryAt` is when it is tried again. */
-  | { is: "away"; since: number; retryAt: number; why: string }
+  /** The server does not answer, or answers that it cannot serve now (`why`). `retryAt` is when it is tried again. */
+  | { is: "away"; since: number; retryAt: number; why: string | null }
   /** The server answers, and refuses the stream. */
   | { is: "refused"; status: number; code: string | null };
 

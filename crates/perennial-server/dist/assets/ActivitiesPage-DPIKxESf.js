@@ -1,1 +1,0 @@
-import{n as e,t}from"./index-rKnxGfYE.js";import{t as n}from"./Page-Bw_fnMrq.js";function r(){return e(n,{title:`Activities`,children:e(t,{title:`No activity is retried`,children:e(`p`,{children:`Activities that are retried, queued for nobody, or run for long appear here.`})})})}export{r as default};

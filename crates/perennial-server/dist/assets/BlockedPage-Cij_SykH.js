@@ -1,1 +1,0 @@
-import{n as e,t}from"./index-rKnxGfYE.js";import{t as n}from"./Page-Bw_fnMrq.js";function r(){return e(n,{title:`Blocked`,children:e(t,{title:`No instance is blocked`,children:e(`p`,{children:`Instances that cannot go on with the code that is registered appear here, by cause.`})})})}export{r as default};

@@ -1,1 +1,0 @@
-import{n as e,t}from"./index-rKnxGfYE.js";import{t as n}from"./Page-Bw_fnMrq.js";function r(){return e(n,{title:`Deploy`,children:e(t,{title:`Nothing is registered`,children:e(`p`,{children:`Orchestrations and their versions appear here, with the nodes that have their code.`})})})}export{r as default};

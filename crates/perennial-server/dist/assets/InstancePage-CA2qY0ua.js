@@ -1,1 +1,0 @@
-import{n as e,t}from"./index-rKnxGfYE.js";import{t as n}from"./Page-Bw_fnMrq.js";function r(){return e(n,{title:`Instance`,children:e(t,{title:`Nothing to show`,children:e(`p`,{children:`The instance appears here.`})})})}export{r as default};

@@ -1,1 +1,0 @@
-import{n as e,t}from"./index-rKnxGfYE.js";import{t as n}from"./Page-Bw_fnMrq.js";function r(){return e(n,{title:`Instances`,children:e(t,{title:`No instances`,children:e(`p`,{children:`Instances appear here.`})})})}export{r as default};

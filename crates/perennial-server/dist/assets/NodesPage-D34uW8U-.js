@@ -1,1 +1,0 @@
-import{n as e,t}from"./index-rKnxGfYE.js";import{t as n}from"./Page-Bw_fnMrq.js";function r(){return e(n,{title:`Nodes`,children:e(t,{title:`No node has worked on this store`,children:e(`p`,{children:`Processes that run a runtime on this store appear here.`})})})}export{r as default};

@@ -1,1 +1,0 @@
-import{n as e,t}from"./index-rKnxGfYE.js";import{t as n}from"./Page-Bw_fnMrq.js";function r(){return e(n,{title:`Operations`,children:e(t,{title:`No operation has been started`,children:e(`p`,{children:`What is done to many instances at once appears here, with its progress.`})})})}export{r as default};

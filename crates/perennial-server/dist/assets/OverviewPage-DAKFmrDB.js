@@ -1,1 +1,0 @@
-import{n as e,t}from"./index-rKnxGfYE.js";import{t as n}from"./Page-Bw_fnMrq.js";function r(){return e(n,{title:`Overview`,children:e(t,{title:`Nothing has been counted yet`,children:e(`p`,{children:`Starts, ends, durations and lag of this store appear here.`})})})}export{r as default};
