@@ -5,6 +5,7 @@ import { get, onUnauthenticated, post, remove } from "../api/client.ts";
 import { Loaded } from "../api/load.ts";
 import { connection, follow, reconnect } from "../api/stream/stream.ts";
 import type { Node, Operation, Session, Stats } from "../api/types.ts";
+import { heldAt } from "../design/time.tsx";
 import { place } from "../router/router.ts";
 
 export const session = new Loaded<Session>((signal) => get("session", { signal }));
@@ -33,7 +34,7 @@ export const noRuntimeSince = computed((): { since: number | null } | null => {
 });
 
 /** While a page is frozen it shows what it had then; changes wait. Going elsewhere ends it. */
-export const frozenSince = signal<number | null>(null);
+export const frozenSince = heldAt;
 const pathNow = computed(() => place.value.path.join("/"));
 effect(() => {
   void pathNow.value;

@@ -105,7 +105,7 @@ function useCount(query: string): { rows: number; more: boolean } | undefined {
   }, [query]);
   const tick = stats.value;
   useEffect(() => {
-    if (counted.isLoading.peek() || counted.at.peek() === 0) return;
+    if (counted.isLoading.peek() || counted.at.peek() === 0 || frozenSince.peek() !== null) return;
     const timer = setTimeout(() => void counted.reload(), Math.max(0, counted.at.peek() + 3_000 - Date.now()));
     return () => clearTimeout(timer);
   }, [tick, counted]);

@@ -1,11 +1,12 @@
 // The rows of a list of instances: pages that are read as one scrolls, and kept near the view only; brought up to date by the
 // stream for the first 100 rows and by reading again for those in view. Nothing moves unless `mayMove` says that it may.
-import { batch, signal } from "@preact/signals";
+import { batch, effect, signal } from "@preact/signals";
 
 import { get } from "../../api/client.ts";
 import { Problem } from "../../api/problem.ts";
 import { follow } from "../../api/stream/stream.ts";
 import type { ListedInstance } from "../../api/types.ts";
+import { frozenSince } from "../../frame/state.ts";
 
 const PAGE = 100;
 /** Pages that are kept; others are read again when one scrolls back. */
@@ -56,6 +57,8 @@ export class InstanceList {
   private readonly stops: (() => void)[] = [];
   private timer: ReturnType<typeof setTimeout> | undefined;
   private isOver = false;
+  /** Messages were dropped while the page was frozen. */
+  private isBehind = false;
 
   constructor(query: string, order: string, mayMove: () => boolean) {
     this.query = query;
@@ -80,6 +83,11 @@ export class InstanceList {
       if (document.visibilityState === "visible" && this.view[1] >= PAGE) this.refreshSoon(0);
     }, REFRESH_MS);
     this.stops.push(() => clearInterval(every));
+    this.stops.push(
+      effect(() => {
+        if (frozenSince.value === null && this.isBehind) this.refreshSoon(0);
+      }),
+    );
   }
 
   stop(): void {
@@ -186,6 +194,8 @@ export class InstanceList {
   }
 
   private refreshSoon(inMs: number): void {
+    this.isBehind = frozenSince.peek() !== null;
+    if (this.isBehind) return;
     clearTimeout(this.timer);
     this.timer = setTimeout(() => void this.refresh(), inMs);
   }
@@ -240,6 +250,10 @@ export class InstanceList {
   }
 
   private receive(event: string, changes: Changes): void {
+    if (frozenSince.value !== null) {
+      this.isBehind = true;
+      return;
+    }
     if (event === "list") {
       const rows = changes.rows ?? [];
       const now = new Set(rows.map((row) => row.key));
