@@ -83,7 +83,7 @@ function Calls({ model, details }: About): JSX.Element {
                 <header><h2>Events it takes</h2></header>
                 <ul class="body row wrap">
                   {handlers.events.map((name) => (
-                    <li key={name}><Button kind="small" whyNot={whyReadOnly.value} onClick={() => raise({ model, details }, name, handlers.events)}>Raise <Text text={name} />…</Button></li>
+                    <li key={name}><Button kind="small" whyNot={whyReadOnly.value} onClick={() => raise({ model, details }, name, handlers.events)}>Raise <span><Text text={name} />…</span></Button></li>
                   ))}
                 </ul>
               </section>

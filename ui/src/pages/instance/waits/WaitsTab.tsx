@@ -133,7 +133,7 @@ function Facts({ wait }: { wait: WaitRecord }): JSX.Element | null {
     if (wait.heard_ms !== undefined) facts.push(["heartbeat", <Time ms={wait.heard_ms} form="relative" />]);
     if (wait.details !== undefined) facts.push(["progress", <span class="mono"><Text text={wait.details} /></span>]);
     if (wait.failed !== undefined) facts.push(["last error", <span class="red"><Text text={errorText(wait.failed.error)} /></span>]);
-  } else if (since !== undefined && wait.kind !== "event" && wait.kind !== "child") facts.push(["since", <Time ms={since} />]);
+  } else if (since !== undefined && !["event", "child", "blocked"].includes(wait.kind)) facts.push(["since", <Time ms={since} />]);
   if (wait.until_ms !== undefined) facts.push(["until", <Time ms={wait.until_ms} />]);
   if (facts.length === 0) return null;
   return <dl class="wt-facts">{facts.map(([name, value]) => <div key={name}><dt>{name}</dt><dd class="one-wrap">{value}</dd></div>)}</dl>;
