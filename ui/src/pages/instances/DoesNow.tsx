@@ -24,7 +24,7 @@ interface Facts {
   code?: string;
   version?: string;
 }
-type WaitFacts = Omit<Wait, keyof Facts> & Facts;
+type WaitFacts = Wait & Facts;
 
 export function DoesNow({ row }: { row: ListedInstance }): JSX.Element | null {
   if (row.ended_ms !== null) return <Outcome row={row} />;
