@@ -94,3 +94,17 @@ test("d53 copying works without the clipboard of the browser", async () => {
     await eventually(async () => assert.equal(await page.evaluate(() => globalThis.copied), "perennial cancel payment-1"));
   });
 });
+
+test("d49 a filter that the server refuses is told, and the other tabs stay live", async () => {
+  await browse(full.fixture, async (page, context) => {
+    await open(page, full.fixture, "instances");
+    await live(page);
+    const wrong = await context.newPage();
+    await open(wrong, full.fixture, "instances?min_age_ms=soon");
+    await wrong.getByRole("alert").filter({ hasText: "PER-0805" }).waitFor();
+    await live(wrong);
+    await full.fixture.run("start", "hello", "seen-by-the-other", "you");
+    await page.bringToFront();
+    await rowOf(page, "seen-by-the-other").waitFor();
+  });
+});
