@@ -1,19 +1,34 @@
 // A store that is empty at first.
 import assert from "node:assert/strict";
-import { test } from "node:test";
+import { execFile } from "node:child_process";
+import { mkdtemp, rm } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { after, test } from "node:test";
+import { promisify } from "node:util";
 
-import { browse, fixtureFor, open, rowOf } from "./harness.mjs";
+import { Fixture, browse, example, open, rowOf } from "./harness.mjs";
 
-const empty = fixtureFor("--empty");
+const directory = await mkdtemp(join(tmpdir(), "perennial-empty-"));
+after(() => rm(directory, { recursive: true }));
 
-test("d48 f1 an empty store shows how to start an instance, which then appears by itself", async () => {
-  await browse(empty.fixture, async (page) => {
-    await open(page, empty.fixture);
-    const shown = page.getByText("use perennial::prelude::*;");
-    await shown.waitFor();
-    assert.match(await shown.textContent(), /\.start\(welcome, "welcome-1"/);
-    await empty.fixture.run("start", "hello", "hello-1", "you");
-    await rowOf(page, "hello-1").filter({ hasText: "Hello, you!" }).waitFor();
-    assert.equal(await shown.count(), 0);
-  });
+test("f1 d48 an empty store shows a program; run as it stands, its instance appears by itself", async () => {
+  const fixture = await Fixture.start("--store", `sqlite:${join(directory, "shop.db")}`, "--empty", "--no-runtime");
+  try {
+    await browse(fixture, async (page) => {
+      await open(page, fixture);
+      const shown = page.getByText("use perennial::prelude::*;");
+      await shown.waitFor();
+      const program = await example("first_program");
+      // The page shows the example with the URL of its store.
+      const lines = (text) => text.replace(/sqlite:[^"]*/, "sqlite:").trim();
+      assert.equal(lines(await shown.textContent()), lines(program.source.replace(/^\/\/!.*\n+/, "")));
+      const { stdout } = await promisify(execFile)(program.path, { cwd: directory });
+      assert.equal(stdout, "Hello, Ada!\n");
+      await rowOf(page, "welcome-1").filter({ hasText: "Completed" }).waitFor();
+      assert.equal(await shown.count(), 0);
+    });
+  } finally {
+    await fixture.stop();
+  }
 });

@@ -3,58 +3,14 @@
 // After each test the page must have thrown nothing, broken no rule of the content security policy, and asked nothing of any other
 // server than its own.
 import assert from "node:assert/strict";
-import { spawn } from "node:child_process";
-import { createInterface } from "node:readline";
 import { after, before } from "node:test";
 
-import { chromium } from "playwright-core";
+import { Fixture, launch } from "./fixture.mjs";
 
-const FIXTURE = process.env.PERENNIAL_TEST_FIXTURE ?? new URL("../../../target/debug/examples/dashboard_fixture", import.meta.url).pathname;
-const CHROMIUM = process.env.PERENNIAL_TEST_CHROMIUM ?? "/usr/bin/chromium";
+export { Fixture, example } from "./fixture.mjs";
 
 /** How long to wait for what must come. Long, because the machine may be busy. */
 export const PATIENCE_MS = 30_000;
-
-/** A server with a store, driven by commands. */
-export class Fixture {
-  #process;
-  #lines;
-
-  static async start(...options) {
-    const fixture = new Fixture();
-    fixture.#process = spawn(FIXTURE, options.map(String), { stdio: ["pipe", "pipe", "ignore"] });
-    fixture.#lines = createInterface({ input: fixture.#process.stdout })[Symbol.asyncIterator]();
-    Object.assign(fixture, await fixture.#answer(`the fixture ${FIXTURE} ${options.join(" ")}`));
-    return fixture;
-  }
-
-  async #answer(what) {
-    const { value, done } = await this.#lines.next();
-    if (done) throw new Error(`${what} ended; build it with: cargo build -p perennial-server --example dashboard_fixture`);
-    return JSON.parse(value);
-  }
-
-  /** Sends a command and waits for its answer. */
-  async run(...words) {
-    this.#process.stdin.write(`${JSON.stringify(words)}\n`);
-    const answer = await this.#answer(words.join(" "));
-    assert.equal(answer.ok, true, `${words.join(" ")}: ${answer.error}`);
-    return answer;
-  }
-
-  /** Reads the API directly, past the page. */
-  async get(path, token) {
-    const headers = token === undefined ? {} : { authorization: `Bearer ${token}` };
-    const response = await fetch(new URL(`api/v1/${path}`, this.url), { headers });
-    return response.json();
-  }
-
-  async stop() {
-    const ended = new Promise((resolve) => this.#process.once("exit", resolve));
-    this.#process.stdin.end();
-    await ended;
-  }
-}
 
 /** A fixture for all tests of a file. */
 export function fixtureFor(...options) {
@@ -68,25 +24,20 @@ export function fixtureFor(...options) {
 
 let shared;
 before(async () => {
-  shared = await chromium.launch({
-    executablePath: CHROMIUM,
-    args: [
-      "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking", "--disable-component-update",
-      "--disable-sync",
-    ],
-  });
+  shared = await launch();
 });
 after(() => shared?.close());
 
 /** What went wrong on the pages of a context. */
 function watch(context, origin) {
   const troubles = [];
+  const note = (trouble) => troubles.length < 20 && !troubles.includes(trouble) && troubles.push(trouble);
   context.on("page", (page) => {
-    page.on("pageerror", (error) => troubles.push(`threw ${error.stack ?? error}`));
+    page.on("pageerror", (error) => note(`threw ${(error.stack ?? String(error)).split("\n").slice(0, 4).join(" ")}`));
     page.on("console", (message) => {
       const text = message.text();
       // A server that is away is part of some tests; the browser reports each request.
-      if (message.type() === "error" && !text.startsWith("Failed to load resource")) troubles.push(`logged ${text}`);
+      if (message.type() === "error" && !text.startsWith("Failed to load resource")) note(`logged ${text}`);
     });
     page.on("dialog", (dialog) => {
       troubles.push(`opened a dialog: ${dialog.message()}`);
@@ -94,7 +45,7 @@ function watch(context, origin) {
     });
   });
   context.on("request", (request) => {
-    if (new URL(request.url()).origin !== origin) troubles.push(`asked ${request.url()}`);
+    if (new URL(request.url()).origin !== origin) note(`asked ${request.url()}`);
   });
   return troubles;
 }

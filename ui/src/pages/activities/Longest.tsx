@@ -31,18 +31,18 @@ export function Longest({ tasks, isPartial }: { tasks: readonly Task[]; isPartia
         <p class="card activity-none muted">No attempt is with a worker now. Attempts that run inside of the node that owns their instance are not listed; they show on the page of the instance.</p>
       ) : (
         <div class="card table-scroll" tabIndex={0} role="region" aria-label="Longest running activities" {...held.on}>
-          <table class="table">
+          <table class="table cards">
             <thead><tr><th scope="col">Activity</th><th scope="col">Instance</th><th scope="col" class="num">Attempt</th><th scope="col" class="num">Running for</th><th scope="col" class="num">Silent for</th><th scope="col">Node</th></tr></thead>
             <tbody>
               {held.rows.map((task) => (
                 <tr key={keyOf(task)}>
-                  <td><b class="activity-name"><Id text={task.name} /></b></td>
-                  <td class="activity-instance">{task.instance === null ? <span class="muted">deleted</span>
-                    : <a class="id clip" data-row title={task.instance} href={href(["instances", task.instance], { tab: "waits", event: task.event })}><Id text={task.instance} /></a>}</td>
-                  <td class="num">{task.attempt}</td>
-                  <td class="num">{task.since_ms === undefined ? "–" : <Duration since={task.since_ms} />}</td>
-                  <td class="num">{task.heard_ms === undefined ? <span class="muted">no heartbeat</span> : <Duration since={task.heard_ms} />}</td>
-                  <td>{task.node === undefined ? <span class="muted">–</span> : <Id text={task.node} />}</td>
+                  <td class="whole"><b class="activity-name"><Id text={task.name} /></b></td>
+                  <td class="activity-instance whole">{task.id === null ? <span class="muted">deleted</span>
+                    : <a class="id clip" data-row title={task.id} href={href(["instances", task.id], { tab: "waits", event: task.event })}><Id text={task.id} /></a>}</td>
+                  <td class="num" data-label="Attempt">{task.attempt}</td>
+                  <td class="num" data-label="Running for">{task.since_ms === undefined ? "–" : <Duration since={task.since_ms} />}</td>
+                  <td class="num" data-label="Silent for">{task.heard_ms === undefined ? <span class="muted">no heartbeat</span> : <Duration since={task.heard_ms} />}</td>
+                  <td data-label="Node">{task.node === undefined ? <span class="muted">–</span> : <Id text={task.node} />}</td>
                 </tr>
               ))}
             </tbody>

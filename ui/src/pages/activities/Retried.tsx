@@ -73,14 +73,14 @@ export function plain(error: string): string {
 function Errors({ group }: { group: TaskGroup }): JSX.Element {
   return (
     <>
-      <table class="table activity-errors">
+      <table class="table cards activity-errors">
         <thead><tr><th scope="col">Error, with ids and numbers left out as #</th><th scope="col" class="num">Activities</th><th scope="col">For example</th><th scope="col"><span class="sr-only">Instance</span></th></tr></thead>
         <tbody>
           {group.errors.map((error) => (
             <tr key={error.text}>
-              <td class="mono"><Text text={plain(error.text)} /></td>
-              <td class="num">{countText(error.count)}</td>
-              <td class="muted"><Text text={plain(error.sample)} /></td>
+              <td class="mono whole"><Text text={plain(error.text)} /></td>
+              <td class="num" data-label="Activities">{countText(error.count)}</td>
+              <td class="muted activity-sample" data-label="For example"><Text text={plain(error.sample)} /></td>
               <td><Instance key_={error.key} event={error.event} /></td>
             </tr>
           ))}

@@ -51,17 +51,17 @@ export function Queued({ groups }: { groups: readonly TaskGroup[] }): JSX.Elemen
 function Table(props: { groups: readonly TaskGroup[]; label: string; last: string; children: (group: TaskGroup) => JSX.Element | string }): JSX.Element {
   return (
     <div class="card table-scroll" tabIndex={0} role="region" aria-label={props.label}>
-      <table class="table">
+      <table class="table cards">
         <thead><tr><th scope="col">Activity</th><th scope="col">Tag</th><th scope="col" class="num">How many</th><th scope="col">Oldest</th><th scope="col">{props.last}</th><th scope="col"><span class="sr-only">Instances</span></th></tr></thead>
         <tbody>
           {props.groups.map((group) => (
             <tr key={`${group.name}\u0000${group.tag ?? ""}`}>
-              <td><b class="activity-name"><Id text={group.name} /></b></td>
-              <td>{group.tag === undefined ? <span class="muted">–</span> : <Id text={group.tag} />}</td>
-              <td class="num"><Changing text={countText(group.count)} /></td>
-              <td>{group.oldest_ms === undefined ? "–" : <Time ms={group.oldest_ms} />}</td>
-              <td class="activity-missing">{props.children(group)}</td>
-              <td class="num"><a class="link nowrap" data-row href={href(["instances"], { waits_for: `activity:${group.name}` })}>Instances</a></td>
+              <td class="whole"><b class="activity-name"><Id text={group.name} /></b></td>
+              <td data-label="Tag">{group.tag === undefined ? <span class="muted">–</span> : <Id text={group.tag} />}</td>
+              <td class="num" data-label="How many"><Changing text={countText(group.count)} /></td>
+              <td data-label="Oldest">{group.oldest_ms === undefined ? "–" : <Time ms={group.oldest_ms} />}</td>
+              <td class="activity-missing whole">{props.children(group)}</td>
+              <td class="num whole"><a class="link nowrap" data-row href={href(["instances"], { waits_for: `activity:${group.name}` })}>Instances</a></td>
             </tr>
           ))}
         </tbody>

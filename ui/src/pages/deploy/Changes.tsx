@@ -15,7 +15,7 @@ export function Changes({ nodes, causes }: { nodes: readonly FullNode[]; causes:
     <section class="stack">
       <div class="section-head"><h2>Since each start</h2><p>A node that starts brings code. What was blocked from then on is likely to come from it.</p></div>
       <div class="card table-scroll" tabIndex={0} role="region" aria-label="Starts of nodes and what was blocked since">
-        <table class="table">
+        <table class="table cards">
           <thead><tr><th scope="col">Started</th><th scope="col">Node</th><th scope="col">Brought, unlike the nodes before</th><th scope="col" class="num">Blocked since</th><th scope="col">Causes</th></tr></thead>
           <tbody>
             {starts.map((node, index) => {
@@ -24,11 +24,11 @@ export function Changes({ nodes, causes }: { nodes: readonly FullNode[]; causes:
               const count = own.reduce((sum, cause) => sum + cause.count, 0);
               return (
                 <tr key={node.id}>
-                  <td><Time ms={node.since} /></td>
-                  <td class="nowrap"><Id text={node.name} />{!node.is_live && <span class="muted"> (gone)</span>}</td>
-                  <td class="deploy-brought"><Brought node={node} before={starts.slice(index + 1)} /></td>
-                  <td class="num">{count === 0 ? <span class="muted">0</span> : <a class="deploy-amber" href={href(["blocked"])}>{count.toLocaleString("en")}</a>}</td>
-                  <td class="deploy-causes">{own.slice(0, 3).map((cause) => <span key={cause.cause + cause.name}><Id text={cause.name} /> <Text text={cause.version} /></span>)}</td>
+                  <td data-label="Started"><Time ms={node.since} /></td>
+                  <td class="nowrap" data-label="Node"><Id text={node.name} />{!node.is_live && <span class="muted"> (gone)</span>}</td>
+                  <td class="deploy-brought whole" data-label="Brought"><Brought node={node} before={starts.slice(index + 1)} /></td>
+                  <td class="num" data-label="Blocked since">{count === 0 ? <span class="muted">0</span> : <a class="deploy-amber" href={href(["blocked"])}>{count.toLocaleString("en")}</a>}</td>
+                  <td class="deploy-causes whole">{own.slice(0, 3).map((cause) => <span key={cause.cause + cause.name}><Id text={cause.name} /> <Text text={cause.version} /></span>)}</td>
                 </tr>
               );
             })}

@@ -58,9 +58,11 @@ function Row({ left, isOpen, onToggle }: { left: Left; isOpen: boolean; onToggle
       title={<span class="fold-title"><b><Text text={left.label} /></b><span class="sub"><Time ms={left.at_ms} /></span></span>}
       body={() => (report === null ? <Payload value={left.report} name="report" /> : <Body report={report} />)}>
       {report !== null && <span class="figure"><b>{report.checked.toLocaleString("en")}</b><span>open checked</span></span>}
-      {report === null ? <span class="chip plain">Not readable here</span>
-        : bad === 0 ? <span class="chip green"><Icon name="check" size={12} /> All can go on</span>
-        : <span class="chip red"><Icon name="warning" size={12} /> {bad.toLocaleString("en")} cannot go on</span>}
+      <span class="preflight-verdict">
+        {report === null ? <span class="chip plain">Not readable here</span>
+          : bad === 0 ? <span class="chip green"><Icon name="check" size={12} /> All can go on</span>
+          : <span class="chip red"><Icon name="warning" size={12} /> {bad.toLocaleString("en")} cannot go on</span>}
+      </span>
     </Fold>
   );
 }
@@ -74,7 +76,7 @@ function Body({ report }: { report: Report }): JSX.Element {
       </p>
       {report.incompatible.length > 0 && (
         <div class="table-scroll deploy-bordered" tabIndex={0} role="region" aria-label="Incompatible instances">
-          <table class="table">
+          <table class="table cards">
             <thead><tr><th scope="col">Instance</th><th scope="col">Orchestration</th><th scope="col" class="num">Event</th><th scope="col">Source</th><th scope="col">Difference</th></tr></thead>
             <tbody>{report.incompatible.slice(0, SHOWN).map((each) => <IncompatibleRow key={each.id} each={each} />)}</tbody>
           </table>
@@ -100,16 +102,16 @@ function IncompatibleRow({ each }: { each: Incompatible }): JSX.Element {
   return (
     <>
       <tr>
-        <td><Id text={each.id} href={href(["instances", each.id], { tab: "history", event: each.event })} /></td>
-        <td class="nowrap"><Id text={each.name} /> <span class="muted">{each.version}</span></td>
-        <td class="num">{each.event ?? "–"}</td>
-        <td class="mono deploy-place">{each.location === null ? "–" : <Text text={each.location} />}</td>
-        <td class="deploy-reason">
-          {each.code !== "" && <Code code={each.code} />} <Text text={each.reason.replace(/^PER-\d{4}[^:]*: /, "")} />{" "}
+        <td class="deploy-instance whole"><Id text={each.id} href={href(["instances", each.id], { tab: "history", event: each.event })} isClipped /></td>
+        <td class="nowrap" data-label="Orchestration"><Id text={each.name} /> <span class="muted">{each.version}</span></td>
+        <td class="num" data-label="Event">{each.event ?? "–"}</td>
+        <td class="mono deploy-place whole">{each.location === null ? "–" : <Text text={each.location} />}</td>
+        <td class="deploy-reason whole">
+          {each.code !== "" && <Code code={each.code} />} <Text text={each.reason.replace(/^PER-\d{4}[^:]*: (instance .*?, event \d+: )?/, "")} />{" "}
           {each.report !== "" && <button type="button" class="button quiet small" aria-expanded={isOpen} onClick={() => setOpen(!isOpen)}>Report</button>}
         </td>
       </tr>
-      {isOpen && <tr><td colSpan={5}><pre class="deploy-report" tabIndex={0}><Text text={each.report} keepLines /></pre></td></tr>}
+      {isOpen && <tr><td class="whole" colSpan={5}><pre class="deploy-report" tabIndex={0}><Text text={each.report} keepLines /></pre></td></tr>}
     </>
   );
 }

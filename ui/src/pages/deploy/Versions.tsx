@@ -43,7 +43,7 @@ export function Versions({ rows, live }: { rows: readonly Version[]; live: reado
           value={param("name") ?? ""} onInput={(event) => change({ name: event.currentTarget.value === "" ? null : event.currentTarget.value }, { replace: true })} />
       </div>
       <div class="card table-scroll" tabIndex={0} role="region" aria-label="Orchestrations by version" {...held.on}>
-        <table class="table deploy-table">
+        <table class="table cards deploy-table">
           <thead>
             <tr>
               <th scope="col">Orchestration</th><th scope="col">Version</th><th scope="col">Nodes</th><th scope="col" class="num">Open</th><th scope="col" class="num">Blocked</th>
@@ -70,14 +70,14 @@ function Row({ row, isFirst, span, verdict, live }: { row: Version; isFirst: boo
   const names = row.nodes.map((id) => live.find((node) => node.id === id)?.name ?? id.slice(0, 8));
   return (
     <tr class={verdict.kind}>
-      {isFirst && <th scope="rowgroup" rowSpan={span} class="deploy-name"><Id text={row.name} href={href(["instances"], { name: row.name })} /></th>}
-      <td class="nowrap">{row.version === "" ? <span class="muted">any</span> : <Id text={row.version} href={href(["instances"], of)} />}</td>
-      <td>{names.length === 0 ? <span class="muted">none</span> : <span title={names.join(", ")}>{names.length <= 2 ? names.map((name, index) => <>{index > 0 && ", "}<Id text={name} /></>) : `${names.length} of ${live.length}`}</span>}</td>
-      <td class="num"><Number of={row.open} to={href(["instances"], { ...of, status: "running,pending" })} /></td>
-      <td class="num"><Number of={row.blocked} to={href(["instances"], { ...of, blocked: true })} tone="amber" /></td>
-      <td>{row.oldest_ms === undefined ? <span class="muted">–</span> : <a href={href(["instances"], { ...of, status: "running,pending", order: "oldest" })}><Time ms={row.oldest_ms} /></a>}</td>
-      <td class="num"><Number of={row.started} to={href(["instances"], { ...of, created_from_ms: new Date().setHours(0, 0, 0, 0) })} /></td>
-      <td><span class={`verdict ${verdict.kind}`}><Sign verdict={verdict} /><Text text={verdict.text} /></span></td>
+      {isFirst && <th scope="rowgroup" rowSpan={span} class="deploy-name whole"><Id text={row.name} href={href(["instances"], { name: row.name })} /></th>}
+      <td class="nowrap" data-label="Version">{row.version === "" ? <span class="muted">any</span> : <Id text={row.version} href={href(["instances"], of)} />}</td>
+      <td class="deploy-nodes" data-label="Nodes">{names.length === 0 ? <span class="muted">none</span> : <span title={names.join(", ")}>{names.length <= 2 ? names.map((name, index) => <>{index > 0 && ", "}<Id text={name} /></>) : `${names.length} of ${live.length}`}</span>}</td>
+      <td class="num" data-label="Open"><Number of={row.open} to={href(["instances"], { ...of, status: "running,pending" })} /></td>
+      <td class="num" data-label="Blocked"><Number of={row.blocked} to={href(["instances"], { ...of, blocked: true })} tone="amber" /></td>
+      <td data-label="Oldest open">{row.oldest_ms === undefined ? <span class="muted">–</span> : <a href={href(["instances"], { ...of, status: "running,pending", order: "oldest" })}><Time ms={row.oldest_ms} /></a>}</td>
+      <td class="num" data-label="Started today"><Number of={row.started} to={href(["instances"], { ...of, created_from_ms: new Date().setHours(0, 0, 0, 0) })} /></td>
+      <td class="whole"><span class={`verdict ${verdict.kind}`}><Sign verdict={verdict} /><Text text={verdict.text} /></span></td>
     </tr>
   );
 }

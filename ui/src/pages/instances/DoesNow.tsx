@@ -7,7 +7,7 @@ import { Text } from "../../design/Id.tsx";
 import { Time, now, wholeText } from "../../design/time.tsx";
 
 /** The facts of a wait that a line is made of. The server sends more. */
-interface WaitFacts extends Wait {
+interface Facts {
   name?: string;
   id?: string;
   tag?: string;
@@ -24,6 +24,7 @@ interface WaitFacts extends Wait {
   code?: string;
   version?: string;
 }
+type WaitFacts = Omit<Wait, keyof Facts> & Facts;
 
 export function DoesNow({ row }: { row: ListedInstance }): JSX.Element | null {
   if (row.ended_ms !== null) return <Outcome row={row} />;

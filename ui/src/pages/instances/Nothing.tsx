@@ -1,6 +1,7 @@
 // What the page says when there is nothing to list: how to start a first instance, or which chip hides the most.
 import type { JSX } from "preact";
 
+import example from "../../../../crates/perennial-server/examples/first_program.rs?raw";
 import { get } from "../../api/client.ts";
 import { useLoad } from "../../api/load.ts";
 import { Button, countText } from "../../design/Controls.tsx";
@@ -9,28 +10,9 @@ import { Empty } from "../../design/Problem.tsx";
 import { session } from "../../frame/state.ts";
 import { chipText, without, type Filter } from "./filter.ts";
 
-/** A whole program: two functions and a `main`, as in the crate's example `hello`. */
+/** The program of an example, which a test runs, with the store that is looked at. */
 export function firstProgram(store: string): string {
-  return `use perennial::prelude::*;
-
-#[activity]
-async fn greet(_: ActivityContext, name: String) -> Result<String, String> {
-    Ok(format!("Hello, {name}!"))
-}
-
-#[orchestration]
-async fn welcome(ctx: OrchestrationContext, name: String) -> Result<String, String> {
-    Ok(ctx.schedule_activity(greet, name).await?)
-}
-
-#[tokio::main]
-async fn main() -> perennial::Result<()> {
-    let runtime = Runtime::open(${JSON.stringify(store)}).register(welcome).register(greet).start().await?;
-    let run = runtime.client().start(welcome, "welcome-1", "Ada".to_owned()).await?;
-    println!("{}", run.result().await?);
-    runtime.shutdown().await
-}
-`;
+  return example.replace(/^\/\/!.*\n+/, "").replace(`"sqlite:shop.db"`, JSON.stringify(store));
 }
 
 export function EmptyStore(): JSX.Element {

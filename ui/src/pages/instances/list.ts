@@ -186,7 +186,7 @@ export class InstanceList {
     const query = { ...Object.fromEntries(new URLSearchParams(this.query)), limit: PAGE, include: "waits", cursor };
     const answer = await get("instances", { query });
     const { rows, next, partial, scanned = 0 } = answer;
-    return { cursor, next, rows, count: rows.length, isPartial: partial, scanned, at: Date.now() };
+    return { cursor, next, rows, count: rows.length, isPartial: partial ?? false, scanned, at: Date.now() };
   }
 
   private done(problem: Problem | null): void {

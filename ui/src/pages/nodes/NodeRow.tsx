@@ -26,7 +26,7 @@ export function NodeRow({ node, all, at, isOpen }: { node: FullNode; all: readon
       }
       body={() => <Body node={node} all={all} odd={odd} />}>
       <Lease node={node} at={at} />
-      <span class="figure"><b>{node.shards}</b><span>{node.shards === 1 ? "shard" : "shards"}{node.lanes > 1 && ` in ${node.lanes} lanes`}</span></span>
+      <span class="figure node-shards"><b>{node.shards}</b><span>{node.shards === 1 ? "shard" : "shards"}{node.lanes > 1 && ` in ${node.lanes} lanes`}</span></span>
       <span class="figure node-slots">
         <b>{used === null ? node.slots.toLocaleString("en") : <>{used.toLocaleString("en")}<span class="muted"> of {node.slots.toLocaleString("en")}</span></>}</b>
         <span>{used === null ? "slots" : "slots in use"}</span>
@@ -36,7 +36,7 @@ export function NodeRow({ node, all, at, isOpen }: { node: FullNode; all: readon
 }
 
 function Lease({ node, at }: { node: FullNode; at: number }): JSX.Element {
-  if (!node.is_live) return <span class="figure"><b>–</b><span>expired <Time ms={node.expires} form="relative" /></span></span>;
+  if (!node.is_live) return <span class="figure node-lease"><b>–</b><span>expired <Time ms={node.expires} form="relative" /></span></span>;
   const { left, of } = leaseLeft(node, at);
   return (
     <span class="figure node-lease" title="What is left of its lease when this was read; it is renewed all the time">

@@ -79,7 +79,7 @@ export function ShardMap({ shards, nodes }: { shards: readonly Shard[]; nodes: r
                   <td><span class={`shard ${owner.colour}`}>{owners.length > 1 ? owner.letter : ""}</span></td>
                   <td>{owner.id === null ? <b class="shard-nobody">Nobody</b> : <Id text={owner.name} />}</td>
                   <td class="num">{owner.shards.length}</td>
-                  <td class="shard-ranges mono">{rangesText(owner.shards.map((shard) => shard.shard))}</td>
+                  <td class="shard-ranges mono"><Ranges text={rangesText(owner.shards.map((shard) => shard.shard))} /></td>
                 </tr>
               ))}
             </tbody>
@@ -89,4 +89,10 @@ export function ShardMap({ shards, nodes }: { shards: readonly Shard[]; nodes: r
       </div>
     </section>
   );
+}
+
+/** Scattered shards make long lists, which open. */
+function Ranges({ text }: { text: string }): JSX.Element {
+  if (text.length <= 64) return <>{text}</>;
+  return <details><summary>{text.slice(0, text.lastIndexOf(",", 56))}, …</summary>{text}</details>;
 }

@@ -11,7 +11,7 @@ const SHOWN = 12;
 
 export function Durations({ rows, from }: { rows: readonly DurationRow[]; from: number }): JSX.Element {
   const held = useHeld(rows, (row) => row.name);
-  const total = rows.reduce((sum, row) => sum + row.count, 0);
+  const total = rows.reduce((sum, row) => sum + row.ended, 0);
   const most = Math.max(1_000, ...rows.map((row) => row.p99_ms));
   const shown = held.rows.slice(0, SHOWN);
   return (
@@ -22,7 +22,7 @@ export function Durations({ rows, from }: { rows: readonly DurationRow[]; from: 
       </header>
       {rows.length === 0 ? <p class="body muted">No instance has ended yet. Percentiles of the last 1,000 that ended would be here.</p> : (
         <div class="table-scroll" tabIndex={0} role="region" aria-label="Durations" {...held.on}>
-          <table class="table durations">
+          <table class="table cards durations">
             <thead>
               <tr>
                 <th scope="col">Orchestration</th><th scope="col" class="num">Ended</th><th scope="col" class="num">Failed</th>
@@ -33,14 +33,14 @@ export function Durations({ rows, from }: { rows: readonly DurationRow[]; from: 
             <tbody>
               {shown.map((row) => (
                 <tr key={row.name}>
-                  <td class="durations-name"><Id text={row.name} href={href(["instances"], { name: row.name, status: "completed,failed,cancelled,terminated" })} isClipped /></td>
-                  <td class="num">{row.count.toLocaleString("en")}</td>
-                  <td class="num">{row.failed === 0 ? <span class="muted">–</span>
+                  <td class="durations-name whole"><Id text={row.name} href={href(["instances"], { name: row.name, status: "completed,failed,cancelled,terminated" })} isClipped /></td>
+                  <td class="num" data-label="Ended">{row.ended.toLocaleString("en")}</td>
+                  <td class="num" data-label="Failed">{row.failed === 0 ? <span class="muted">–</span>
                     : <a class="bad" href={href(["instances"], { name: row.name, status: "failed", ended_from_ms: from })}>{row.failed.toLocaleString("en")}</a>}</td>
-                  <td class="num"><Duration ms={row.p50_ms} /></td>
-                  <td class="num"><Duration ms={row.p95_ms} /></td>
-                  <td class="num"><a href={href(["instances"], { name: row.name, min_duration_ms: row.p99_ms, status: "completed,failed,cancelled,terminated" })} title="Those that took at least so long"><Duration ms={row.p99_ms} /></a></td>
-                  <td class="durations-scale"><Marks row={row} most={most} /></td>
+                  <td class="num" data-label="p50"><Duration ms={row.p50_ms} /></td>
+                  <td class="num" data-label="p95"><Duration ms={row.p95_ms} /></td>
+                  <td class="num" data-label="p99"><a href={href(["instances"], { name: row.name, min_duration_ms: row.p99_ms, status: "completed,failed,cancelled,terminated" })} title="Those that took at least so long"><Duration ms={row.p99_ms} /></a></td>
+                  <td class="durations-scale whole"><Marks row={row} most={most} /></td>
                 </tr>
               ))}
             </tbody>

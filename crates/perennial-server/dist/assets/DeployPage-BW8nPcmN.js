@@ -1,1 +1,0 @@
-import{t as e}from"./jsxRuntime-DTQ_AgNd.js";import{t}from"./Problem-C9jDX5oA.js";import{t as n}from"./Page-BzMYEowI.js";function r(){return e(n,{title:`Deploy`,children:e(t,{title:`Nothing is registered`,children:e(`p`,{children:`Orchestrations and their versions appear here, with the nodes that have their code.`})})})}export{r as default};

@@ -1,1 +1,0 @@
-import{t as e}from"./jsxRuntime-DTQ_AgNd.js";import{t}from"./Problem-C9jDX5oA.js";import{t as n}from"./Page-BzMYEowI.js";function r(){return e(n,{title:`Nodes`,children:e(t,{title:`No node has worked on this store`,children:e(`p`,{children:`Processes that run a runtime on this store appear here.`})})})}export{r as default};
