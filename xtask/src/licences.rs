@@ -43,7 +43,7 @@ fn violation(package: &Package) -> Option<String> {
 }
 
 /// Whether allowed licences can satisfy an expression.
-fn is_allowed(licence: &str) -> Result<bool, String> {
+pub(crate) fn is_allowed(licence: &str) -> Result<bool, String> {
     let mode = ParseMode { allow_slash_as_or_operator: true, ..ParseMode::STRICT };
     let expression = Expression::parse_mode(licence, mode).map_err(|error| error.reason.to_string())?;
     let allowed: Vec<Licensee> = ALLOWED

@@ -4,21 +4,26 @@
 //! step failed, 2 for invalid arguments. Each task has its own file.
 
 mod bench;
+mod browser;
 mod chaos;
 mod command;
+mod dashboard_rules;
 mod house_rules;
+mod installer;
 mod licences;
 mod links;
 mod lint;
 mod log_table;
 mod metadata;
 mod neighbours;
+mod node;
 mod packaging;
 mod postgres;
 mod sizes;
 mod sources;
 mod test;
 mod timeline;
+mod ui;
 
 use std::process::ExitCode;
 
@@ -26,11 +31,15 @@ const USAGE: &str = "\
 Usage: cargo xtask <task>
 
 Tasks:
-  test      compile the benchmarks and run all tests, including doc tests; installs PostgreSQL if it can and must
+  test      compile the benchmarks and run all tests, including doc tests and those of the dashboard in a browser; installs
+            PostgreSQL, Node and Chromium if it can and must
   bench     run the load generator in release mode: bench [WORKLOAD…] [--store URL] [--peers], bench --help
   chaos     run nodes as processes and inject faults: chaos [--minutes M] [--faults N] [--seed S], chaos --help
   lint      check formatting, clippy, docs, links, the guide, house rules, sizes, the log page, the minimum compiler
-            version, neighbours, packages and the licences of dependencies
+            version, neighbours, packages, the licences of dependencies, and the dashboard's files against its sources
+  ui        build the dashboard into crates/perennial-server/dist; needs Node
+  screenshots
+            make pictures of all pages of the dashboard: screenshots [DIRECTORY]
   timeline  draw docs/timeline.txt, the output of a real run, as docs/timeline.svg
   help      print this text";
 
@@ -40,7 +49,9 @@ enum Task {
     Chaos(Vec<String>),
     Test,
     Lint,
+    Screenshots(Vec<String>),
     Timeline,
+    Ui,
     Help,
 }
 
@@ -52,6 +63,8 @@ fn main() -> ExitCode {
         Ok(Task::Chaos(arguments)) => chaos::run(&arguments).map_err(|failure| vec![failure]),
         Ok(Task::Test) => test::run().map_err(|failure| vec![failure]),
         Ok(Task::Lint) => lint::run(),
+        Ok(Task::Screenshots(arguments)) => browser::screenshots(&arguments).map_err(|failure| vec![failure]),
+        Ok(Task::Ui) => ui::run().map_err(|failure| vec![failure]),
         Ok(Task::Timeline) => timeline::run().map_err(|failure| vec![failure]),
         Ok(Task::Help) => {
             println!("{USAGE}");
@@ -84,7 +97,9 @@ fn parse(arguments: &[String]) -> Result<Task, String> {
     let task = match task.as_str() {
         "bench" => return Ok(Task::Bench(rest.to_vec())),
         "chaos" => return Ok(Task::Chaos(rest.to_vec())),
+        "screenshots" => return Ok(Task::Screenshots(rest.to_vec())),
         "test" => Task::Test,
+        "ui" => Task::Ui,
         "lint" => Task::Lint,
         "timeline" => Task::Timeline,
         "help" | "--help" | "-h" => Task::Help,
@@ -109,6 +124,8 @@ mod tests {
         assert_eq!(parse_words("test"), Ok(Task::Test));
         assert_eq!(parse_words("lint"), Ok(Task::Lint));
         assert_eq!(parse_words("timeline"), Ok(Task::Timeline));
+        assert_eq!(parse_words("ui"), Ok(Task::Ui));
+        assert_eq!(parse_words("screenshots a"), Ok(Task::Screenshots(vec!["a".to_owned()])));
         assert_eq!(parse_words("--help"), Ok(Task::Help));
     }
 

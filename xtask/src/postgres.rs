@@ -3,15 +3,15 @@
 //! Tests start servers of their own and need only the programs. On a machine without them, and with the right to install
 //! packages, the distribution's package is installed; elsewhere one line says what to do. Nothing is skipped.
 
-use std::path::PathBuf;
-use std::process::Command;
-
-use crate::command::{self, Failure, announce};
+use crate::command::{Failure, announce};
+use crate::installer::Installer;
 
 #[path = "../../crates/perennial-testkit/src/postgres/binaries.rs"]
 mod binaries;
 
 const STEP: &str = "postgres";
+
+const PACKAGES: &[&str] = &["postgresql"];
 
 /// What names a server to use instead.
 const URL_VARIABLE: &str = "PERENNIAL_TEST_POSTGRES";
@@ -22,49 +22,9 @@ pub(crate) fn provide() -> Result<(), Failure> {
         announce(STEP, format_args!("the server that {URL_VARIABLE} names"));
         return Ok(());
     }
-    let bin = find_or_install(binaries::find, &Installer { program: "apt-get".into(), is_root: is_root() })?;
+    let bin = Installer::of_this_machine().find_or_install(STEP, PACKAGES, binaries::find)?;
     announce(STEP, bin.display());
     Ok(())
-}
-
-/// What installs packages on Debian and its kin.
-struct Installer {
-    program: PathBuf,
-    is_root: bool,
-}
-
-fn find_or_install(
-    find: impl Fn() -> Result<PathBuf, String>,
-    installer: &Installer,
-) -> Result<PathBuf, Failure> {
-    match find() {
-        Err(_) if installer.may_install() => {
-            installer.install()?;
-            find().map_err(|hint| Failure::new(STEP, hint))
-        }
-        found => found.map_err(|hint| Failure::new(STEP, hint)),
-    }
-}
-
-impl Installer {
-    fn may_install(&self) -> bool {
-        self.is_root && command::has(&self.program.to_string_lossy(), &["--version"])
-    }
-
-    fn install(&self) -> Result<(), Failure> {
-        let mut update = Command::new(&self.program);
-        update.args(["update", "--quiet"]);
-        command::run(STEP, update)?;
-        let mut install = Command::new(&self.program);
-        install.args(["install", "--yes", "--quiet", "--no-install-recommends", "postgresql"]);
-        install.env("DEBIAN_FRONTEND", "noninteractive");
-        command::run(STEP, install)
-    }
-}
-
-fn is_root() -> bool {
-    let identity = Command::new("id").arg("-u").output();
-    identity.is_ok_and(|output| output.stdout.trim_ascii() == b"0")
 }
 
 #[cfg(all(test, unix))]
@@ -73,7 +33,7 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     use super::binaries::EmptyMachine;
-    use super::{Installer, find_or_install};
+    use super::{Installer, PACKAGES, STEP};
 
     /// A package manager that logs its calls, and does `install` when it is asked to install the package.
     fn package_manager(machine: &EmptyMachine, is_root: bool, install: &str) -> Installer {
@@ -93,7 +53,7 @@ mod tests {
     fn root_installs_the_missing_package_and_then_finds_it() {
         let machine = EmptyMachine::new("root");
         let installer = package_manager(&machine, true, INSTALL);
-        let found = find_or_install(|| machine.find(), &installer).unwrap();
+        let found = installer.find_or_install(STEP, PACKAGES, || machine.find()).unwrap();
         assert_eq!(found, machine.root.join("versions/15/bin"));
         let calls = fs::read_to_string(machine.root.join("calls")).unwrap();
         let made: Vec<(&str, &str)> = calls.lines().filter_map(|line| line.split_once(':')).collect();
@@ -101,7 +61,7 @@ mod tests {
             ["--version", "update --quiet", "install --yes --quiet --no-install-recommends postgresql"];
         assert_eq!(made.iter().map(|(_, arguments)| *arguments).collect::<Vec<_>>(), expected);
         assert_eq!(made[2].0, "noninteractive");
-        find_or_install(|| machine.find(), &installer).unwrap();
+        installer.find_or_install(STEP, PACKAGES, || machine.find()).unwrap();
         assert_eq!(
             fs::read_to_string(machine.root.join("calls")).unwrap(),
             calls,
@@ -113,12 +73,12 @@ mod tests {
     fn without_the_right_to_install_one_line_says_what_to_install() {
         let machine = EmptyMachine::new("user");
         let installer = package_manager(&machine, false, INSTALL);
-        let failure = find_or_install(|| machine.find(), &installer).unwrap_err().to_string();
+        let failure = installer.find_or_install(STEP, PACKAGES, || machine.find()).unwrap_err().to_string();
         assert!(!failure.contains('\n') && failure.contains("sudo apt-get install postgresql"), "{failure}");
         assert!(!machine.root.join("calls").exists(), "nothing was tried");
         // Another distribution.
         let elsewhere = Installer { program: machine.root.join("no-such-program"), is_root: true };
-        let failure = find_or_install(|| machine.find(), &elsewhere).unwrap_err().to_string();
+        let failure = elsewhere.find_or_install(STEP, PACKAGES, || machine.find()).unwrap_err().to_string();
         assert!(failure.contains("sudo apt-get install postgresql"), "{failure}");
     }
 
@@ -126,10 +86,10 @@ mod tests {
     fn an_installation_that_fails_or_brings_nothing_is_reported() {
         let machine = EmptyMachine::new("broken");
         let broken = package_manager(&machine, true, "exit 100");
-        let failure = find_or_install(|| machine.find(), &broken).unwrap_err().to_string();
+        let failure = broken.find_or_install(STEP, PACKAGES, || machine.find()).unwrap_err().to_string();
         assert!(failure.starts_with("step `postgres` failed: exit status: 100"), "{failure}");
         let empty = package_manager(&machine, true, "true");
-        let failure = find_or_install(|| machine.find(), &empty).unwrap_err().to_string();
+        let failure = empty.find_or_install(STEP, PACKAGES, || machine.find()).unwrap_err().to_string();
         assert!(failure.contains("no PostgreSQL server is installed"), "{failure}");
     }
 }

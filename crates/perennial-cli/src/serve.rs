@@ -100,6 +100,10 @@ pub(crate) struct Serve {
     /// An origin, such as https://ops.example.com, whose pages may use the server
     #[arg(long, value_name = "ORIGIN")]
     allow_origin: Vec<String>,
+    /// A template from which the dashboard makes links: editor and repository (with {file}, {line} and {column}), trace
+    /// (with {trace}) or logs (with {id}, {key} and {name})
+    #[arg(long, value_name = "NAME=URL", value_parser = link)]
+    link: Vec<(String, String)>,
     /// The certificate for TLS, as PEM
     #[arg(long, value_name = "FILE", requires = "tls_key")]
     tls_cert: Option<PathBuf>,
@@ -112,6 +116,25 @@ pub(crate) struct Serve {
     traces: Traces,
 }
 
+/// The names of links that the dashboard makes.
+const LINKS: [&str; 4] = ["editor", "repository", "trace", "logs"];
+
+/// Reads a template of links. A script is not a link.
+fn link(text: &str) -> Result<(String, String), String> {
+    let (name, template) = text.split_once('=').ok_or("it has no =; write NAME=URL")?;
+    if !LINKS.contains(&name) {
+        return Err(format!("no link is called {name:?}; there are {}", LINKS.join(", ")));
+    }
+    match template.split_once(':') {
+        Some((scheme, _))
+            if !["javascript", "data", "vbscript"].contains(&scheme.to_ascii_lowercase().as_str()) =>
+        {
+            Ok((name.to_owned(), template.to_owned()))
+        }
+        _ => Err("it needs a whole URL, such as https://traces.example.com/{trace}".to_owned()),
+    }
+}
+
 /// Serves the API until a signal asks the process to stop.
 pub(crate) async fn serve(store: &StoreAt, serve: Serve, as_json: bool) -> Result<(), Failure> {
     let Serve {
@@ -121,6 +144,7 @@ pub(crate) async fn serve(store: &StoreAt, serve: Serve, as_json: bool) -> Resul
         payloads,
         allow_host,
         allow_origin,
+        link,
         tls_cert,
         tls_key,
         metrics,
@@ -151,6 +175,9 @@ pub(crate) async fn serve(store: &StoreAt, serve: Serve, as_json: bool) -> Resul
     }
     for origin in allow_origin {
         options = options.allow_origin(origin);
+    }
+    for (name, template) in link {
+        options = options.link(name, template);
     }
     let exported = traces.begin()?;
     let client = store.open()?;

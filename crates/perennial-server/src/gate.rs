@@ -17,6 +17,7 @@ use tracing::Instrument;
 use crate::access::{COOKIE, check_host, check_origin, is_allowed_origin};
 use crate::answer;
 use crate::ask::Ask;
+use crate::dashboard;
 use crate::options::{AccessKind, Caller, Role};
 use crate::problem::Problem;
 use crate::query::Query;
@@ -80,6 +81,9 @@ async fn answer(server: Arc<Server>, mut parts: Parts, body: Body) -> Result<Res
     }
     if parts.uri.path_and_query().map_or(0, |target| target.as_str().len()) > MAX_URL {
         return Err(Problem::too_large("the URL", MAX_URL));
+    }
+    if dashboard::covers(parts.uri.path()) && !matches!(server.options.access.0, AccessKind::Nobody) {
+        return dashboard::answer(&parts);
     }
     if parts.method == Method::HEAD {
         parts.method = Method::GET;

@@ -1,5 +1,6 @@
 //! Who may use the API, and what it shows.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
@@ -162,6 +163,7 @@ pub struct Options {
     pub(crate) metrics: Option<MetricsHandle>,
     pub(crate) only_metrics: bool,
     pub(crate) stop: Stop,
+    pub(crate) links: BTreeMap<String, String>,
 }
 
 impl Options {
@@ -218,6 +220,22 @@ impl Options {
     /// Answers nothing but `/metrics`: for a listener of its own. Default: `false`.
     pub fn only_metrics(mut self, only: bool) -> Options {
         self.only_metrics = only;
+        self
+    }
+
+    /// Sets a template from which the dashboard makes links: `editor` and `repository` for a place in the source, with
+    /// `{file}`, `{line}` and `{column}`; `trace` with `{trace}`; `logs` with `{id}`, `{key}` and `{name}`. The page itself
+    /// loads nothing from them.
+    ///
+    /// ```
+    /// use perennial_server::Options;
+    ///
+    /// let options = Options::default()
+    ///     .link("editor", "vscode://file/home/ada/shop/{file}:{line}")
+    ///     .link("trace", "https://traces.example.com/{trace}");
+    /// ```
+    pub fn link(mut self, name: impl Into<String>, template: impl Into<String>) -> Options {
+        self.links.insert(name.into(), template.into());
         self
     }
 

@@ -6,6 +6,7 @@ use perennial::Client;
 use tokio::sync::Semaphore;
 
 use crate::access::{Failures, Sessions};
+use crate::histories::Histories;
 use crate::meters::Meters;
 use crate::operations::Operations;
 use crate::options::{Caller, Options, Role};
@@ -25,6 +26,7 @@ pub(crate) struct Server {
     pub(crate) streams: Arc<Semaphore>,
     pub(crate) operations: Operations,
     pub(crate) meters: Arc<Meters>,
+    pub(crate) histories: Histories,
 }
 
 impl Server {
@@ -38,6 +40,7 @@ impl Server {
             streams: Arc::new(Semaphore::new(STREAMS)),
             operations: Operations::default(),
             meters: Arc::new(Meters::new()),
+            histories: Histories::default(),
         })
     }
 

@@ -512,7 +512,7 @@ fn o8_children_keep_the_trace_and_successors_begin_their_own() {
         node.settle();
         node.pass_inbox().settle();
         assert_eq!(node.status("a"), "completed");
-        let row = node.row("a");
+        let (row, child) = (node.row("a"), node.row("a::1.2"));
         let recorded = |row, execution| {
             node.history(row, execution)
                 .started()
@@ -520,7 +520,7 @@ fn o8_children_keep_the_trace_and_successors_begin_their_own() {
                 .expect("it is traced")
         };
         // Without an exporter no span starts the child, so it has the caller's.
-        assert_eq!(recorded(&node.row("a::1.2"), 1), trace);
+        assert_eq!(recorded(&child, 1), trace);
         let next = recorded(&row, 2);
         assert_ne!(next.trace_id(), trace.trace_id());
         assert!(next.trace_id().is_some() && next.parent.ends_with(flags), "sampled as before: {next:?}");

@@ -1,5 +1,7 @@
 //! Who am I; sessions of browsers; the document and versions.
 
+use std::collections::BTreeMap;
+
 use axum::http::{HeaderValue, Method, header};
 use perennial::ErrorCode;
 use serde::{Deserialize, Serialize};
@@ -13,7 +15,7 @@ use crate::openapi;
 use crate::options::{AccessKind, Caller, Role};
 use crate::problem::Problem;
 use crate::route::{Answered, Input, Needs, Output, Route, json};
-use crate::schema::{Schema, boolean, named, nullable, object, string};
+use crate::schema::{Schema, boolean, map, named, nullable, object, string};
 
 pub(crate) fn routes() -> Vec<Route> {
     let open = |method, path, name, about, handler| {
@@ -46,7 +48,13 @@ pub(crate) fn routes() -> Vec<Route> {
 fn session_schema() -> Schema {
     let role = nullable(named(&["reader", "operator"]));
     object(
-        &[("role", role), ("name", string()), ("can_log_in", boolean()), ("payloads_hidden", boolean())],
+        &[
+            ("role", role),
+            ("name", string()),
+            ("can_log_in", boolean()),
+            ("payloads_hidden", boolean()),
+            ("links", map(string())),
+        ],
         &[],
     )
 }
@@ -58,6 +66,8 @@ struct Session {
     /// Whether a token can be exchanged for a session here.
     can_log_in: bool,
     payloads_hidden: bool,
+    /// Templates of links, by name; none for nobody.
+    links: BTreeMap<String, String>,
 }
 
 fn session(ask: &Ask, caller: Option<Caller>) -> Session {
@@ -65,6 +75,7 @@ fn session(ask: &Ask, caller: Option<Caller>) -> Session {
         role: caller.as_ref().map(|caller| caller.role),
         can_log_in: matches!(ask.server.options.access.0, AccessKind::Tokens(_)),
         payloads_hidden: caller.as_ref().is_some_and(|caller| ask.server.hides_payloads_from(caller)),
+        links: caller.as_ref().map(|_| ask.server.options.links.clone()).unwrap_or_default(),
         name: caller.map(|caller| caller.name).unwrap_or_default(),
     }
 }

@@ -152,7 +152,7 @@ async fn h9_only_known_hosts_are_served() {
         for host in
             ["evil.example", "localhost.evil.example", "127.0.0.1.evil.example", "", "0.0.0.0", "evil:80:80"]
         {
-            for path in ["instances", "nothing", "/livez", "openapi.json", "session"] {
+            for path in ["instances", "nothing", "/livez", "openapi.json", "session", "/index.html"] {
                 world.place.get(path).header("host", host).refused(421, "PER-0803").await;
             }
         }

@@ -26,7 +26,12 @@ pub(crate) fn check(prefix: &str, method: &str, path: &str, answer: &Answer) {
     assert!(answer.status >= 400 || !address.contains("http://127.0.0.1"), "{shown}");
     let path = path.split('?').next().unwrap().strip_prefix(prefix).unwrap();
     let method = if method == "HEAD" { "GET" } else { method };
-    let Some(operation) = operation(method, path) else {
+    let is_dashboard = !path.starts_with("/api") && answer.status < 400;
+    let Some(operation) = operation(method, path).filter(|_| !is_dashboard || path.len() > 1) else {
+        if is_dashboard && path != "/livez" && path != "/readyz" {
+            assert!(method == "GET" && [200, 304, 307].contains(&answer.status), "{shown}");
+            return;
+        }
         let code = if answer.status >= 400 { answer.json()["code"].clone() } else { Value::Null };
         let expected = ["PER-0801", "PER-0803", "PER-0807", "PER-0808", "PER-0609"];
         assert!(answer.status == 204 || expected.iter().any(|known| code == *known), "{shown}");

@@ -36,6 +36,7 @@ async fn h4_after_a_shutdown_of_the_runtime_requests_are_refused() {
 async fn h36_a_stopped_server_answers_what_waits_and_ends_its_streams() {
     let world = World::new(Setup::SqliteServed).await;
     world.start("approval", "a", Value::Null).await;
+    world.running("a").await;
     let place = world.place.clone();
     let waiter = tokio::spawn(async move { place.get("instances/a/result?wait_ms=60000").expect(202).await });
     let mut stream = world.place.get("stream?instance=a").open().await;

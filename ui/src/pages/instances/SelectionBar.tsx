@@ -1,0 +1,71 @@
+// What is selected, and what can be done with it.
+import type { JSX } from "preact";
+import { useState } from "preact/hooks";
+
+import { API, urlOf } from "../../api/client.ts";
+import type { Count } from "../../api/types.ts";
+import { Button, countText } from "../../design/Controls.tsx";
+import { Icon } from "../../design/icons.tsx";
+import { Menu, MenuItem } from "../../design/Menu.tsx";
+import { OperateDialog } from "../../frame/Operate.tsx";
+import { whyReadOnly } from "../../frame/state.ts";
+import { href } from "../../router/router.ts";
+import { VERBS, actOnRows, planFor, type Verb } from "./acting.tsx";
+import type { Selection } from "./selection.ts";
+
+const FIRST: readonly Verb[] = ["cancel", "terminate", "retry"];
+const ALL: readonly Verb[] = [...FIRST, "pause", "resume", "delete"];
+
+export function SelectionBar(props: {
+  selection: Selection;
+  /** As the API takes it. */
+  filter: string;
+  count: Count | undefined;
+}): JSX.Element | null {
+  const { selection, count } = props;
+  const [planned, setPlanned] = useState<Verb | null>(null);
+  if (selection.isEmpty) return null;
+  const isAll = selection.isAll.value;
+  const act = (verb: Verb) => {
+    if (isAll) setPlanned(verb);
+    else actOnRows(verb, selection.rows, () => selection.clear());
+  };
+  const only = !isAll && selection.size === 1 ? selection.rows[0] : undefined;
+  const canWiden = !isAll && count !== undefined && (count.more || count.rows > selection.size);
+  return (
+    <div class="selection-bar" role="region" aria-label="Selection">
+      <b role="status">{isAll && count !== undefined ? `All ${countText(count)} selected` : `${countText(selection.size)} selected`}</b>
+      {canWiden && (
+        <button type="button" class="button quiet small" onClick={() => (selection.isAll.value = true)}>
+          Select all {count === undefined ? "" : countText(count)} that the filter shows
+        </button>
+      )}
+      <span class="push" />
+      {FIRST.map((verb) => <Button key={verb} kind="small" whyNot={whyReadOnly.value} onClick={() => act(verb)}>{VERBS[verb].title}…</Button>)}
+      <Menu button={<Icon name="more" />} buttonClass="button small icon all-actions" label="All actions">
+        {(close) => (
+          <>
+            {ALL.map((verb) => (
+              <MenuItem key={verb} isDanger={VERBS[verb].isDanger} whyNot={whyReadOnly.value} onClick={() => { close(); act(verb); }}>
+                {VERBS[verb].title}…
+              </MenuItem>
+            ))}
+            <hr />
+            {only !== undefined && (
+              <MenuItem href={href(["instances"], { start: "new", like: only.id })} whyNot={whyReadOnly.value} onClick={close}>Start like this…</MenuItem>
+            )}
+            {(isAll || only !== undefined) && (
+              <MenuItem href={only === undefined ? `${API}export?${props.filter}` : `${API}${urlOf("instances/{id}/export", [only.id], { key: only.key })}`} onClick={close}>
+                Export {only === undefined ? "histories" : "its history"}
+              </MenuItem>
+            )}
+          </>
+        )}
+      </Menu>
+      <Button kind="quiet small icon" label="Clear the selection" onClick={() => selection.clear()}><Icon name="close" size={14} /></Button>
+      {planned !== null && (
+        <OperateDialog plan={planFor(planned, props.filter)} onClose={() => setPlanned(null)} onBegun={() => selection.clear()} />
+      )}
+    </div>
+  );
+}
