@@ -77,7 +77,10 @@ test("d35 retried activities are grouped by name and error, and are all attempte
     await row.getByRole("button", { name: /^Retry all now/ }).click();
     const dialog = page.getByRole("dialog", { name: "Retry charge now" });
     await dialog.getByRole("button", { name: /^Retry \d/ }).click();
-    await row.waitFor({ state: "detached" });
+    // The row holds still while the focus is in it, and says that none is left.
+    await row.getByText("none left").waitFor();
+    await page.getByRole("heading", { level: 1 }).click();
+    await page.getByRole("button", { name: /charge/ }).waitFor({ state: "detached" });
     for (const number of [1, 2, 3]) await fixture.run("wait", `payment-${number}`, "ended");
   });
 });

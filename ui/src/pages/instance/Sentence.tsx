@@ -16,6 +16,7 @@ import { EventLink, ServerText, Source, errorOf, errorText, previewOf } from "./
 
 export function Sentence({ model, details }: { model: InstanceModel; details: InstanceDetails }): JSX.Element {
   const standing = standingOf(details);
+  if (model.isPartial.value && details.blocked === null) return <p class="one-sentence one-reading" role="status"><span class="sr-only">Reading</span><span class="skeleton" /></p>;
   switch (standing) {
     case "blocked":
       return <BlockedSentence details={details} />;

@@ -38,7 +38,8 @@ function startFromUrl(): Start {
 
 function History(props: { model: InstanceModel; details: InstanceDetails; execution: number; until: number | null }): JSX.Element {
   const { model, details, execution, until } = props;
-  const perTurn = (details.events ?? 1) / Math.max(1, details.turns ?? 1);
+  // Unknown as long as only the row was read; wide turns must not make the first page large.
+  const perTurn = details.events === null ? 150 : details.events / Math.max(1, details.turns ?? 1);
   const history = useMemo(() => new HistoryWindow(model.id, execution, model.bound, until, perTurn), []);
   const filter = filterFromUrl();
   const search = useSearch(model, execution, until);

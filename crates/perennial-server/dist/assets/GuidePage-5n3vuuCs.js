@@ -1,4 +1,4 @@
-import{U as e,at as t,t as n,v as r,x as i}from"./Problem-DWQWHlzF.js";import{t as a}from"./Page-DMYsNsn_.js";var o=`# Errors by code
+import{U as e,ot as t,t as n,v as r,x as i}from"./Problem-CVsmqiA1.js";import{t as a}from"./Page-4qQHpeRg.js";var o=`# Errors by code
 
 Every error has a stable code; the text around it may change. Search this page for the code. In a program, every error
 has three methods: \`code()\` returns the \`ErrorCode\`, \`is_retryable()\` tells whether the same call may succeed later
