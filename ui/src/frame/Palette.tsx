@@ -25,8 +25,9 @@ function fixedEntries(): Entry[] {
     run: () => go(["instances"], Object.fromEntries(new URLSearchParams(view.filter))),
   }));
   const pages = PAGES.map((page) => ({ kind: "Page", name: page.title, run: () => go([page.path]) }));
-  const actions = commands.value.map((command) => ({ kind: "Action", name: command.name, run: command.run, whyNot: command.whyNot }));
-  return [...actions, ...pages, ...views];
+  // What the page that is shown adds comes before what every page has.
+  const actions = commands.value.toReversed().map((command) => ({ kind: "Action", name: command.name, run: command.run, whyNot: command.whyNot }));
+  return [...pages, ...actions, ...views];
 }
 
 /** What the server finds for the words; empty while it has not answered. */
