@@ -28,12 +28,14 @@ export interface Cause extends Pick<Blocked, "code" | "cause" | "reason" | "repo
   count: number;
   first_ms: number;
   last_ms: number;
-  tried_ms?: number;
+  last_tried_ms?: number;
+  next_try_ms?: number;
   remedy: string;
   difference?: string;
   location?: string;
   divergence?: Divergence;
-  samples: { id: string; key: string }[];
+  /** Ids of some of the instances. */
+  samples: string[];
   /** Selects the instances in a list or an operation. */
   filter: string;
   /** The nodes that have the code, if it is missing elsewhere. */
@@ -41,7 +43,8 @@ export interface Cause extends Pick<Blocked, "code" | "cause" | "reason" | "repo
 }
 export interface Task {
   /** `null` if it was deleted meanwhile. */
-  instance: string | null;
+  id: string | null;
+  orchestration: string | null;
   key: string;
   execution: number;
   event: number;
@@ -73,7 +76,7 @@ export interface TaskGroup {
 }
 export interface StatsBucket {
   from_ms: number;
-  started: Record<string, number>;
+  started: Record<string, Count>;
   ended: Record<string, Count>;
 }
 export interface StatsHistory {
@@ -85,7 +88,7 @@ export interface StatsHistory {
 }
 export interface DurationRow {
   name: string;
-  count: number;
+  ended: number;
   failed: number;
   p50_ms: number;
   p95_ms: number;
@@ -121,10 +124,10 @@ export type FullOperation = Operation & { total?: Count; ended_ms?: number; reas
 
 interface Answers {
   blocked: { causes: Cause[]; partial: boolean };
-  tasks: { rows: Task[]; next: string | null; partial: boolean };
+  tasks: { rows: Task[]; next: string | null; partial?: boolean };
   "tasks/groups": { groups: TaskGroup[]; scanned: number; partial: boolean };
   "stats/history": StatsHistory;
-  "stats/durations": { durations: DurationRow[]; from_ms: number; at_ms: number };
+  "stats/durations": { rows: DurationRow[]; of: number; from_ms: number; at_ms: number };
   orchestrations: { orchestrations: Version[]; since_ms: number };
   nodes: { nodes: FullNode[]; at_ms: number };
   shards: { shards: Shard[]; lag_ms: number };

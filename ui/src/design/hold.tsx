@@ -1,6 +1,8 @@
 // Rows hold still while somebody points at, focuses or reads them: values change in place, new rows wait under "2 new".
 import type { ComponentChildren, JSX } from "preact";
-import { useRef, useState } from "preact/hooks";
+import { useEffect, useRef, useState } from "preact/hooks";
+
+import { announce } from "./Toast.tsx";
 
 export interface Held<T> {
   rows: readonly T[];
@@ -52,6 +54,15 @@ export function useHeld<T>(rows: readonly T[], keyOf: (row: T) => string, isRead
 export function New({ of, word = "new" }: { of: Held<unknown>; word?: string }): JSX.Element | null {
   if (of.waiting === 0) return null;
   return <button type="button" class="chip blue" onClick={of.release}>{of.waiting.toLocaleString("en")} {word}</button>;
+}
+
+/** Tells screen readers a text when it has changed; not when the page opens. */
+export function useAnnounced(text: string): void {
+  const before = useRef(text);
+  useEffect(() => {
+    if (before.current !== text) announce(text);
+    before.current = text;
+  }, [text]);
 }
 
 /** A text that is marked for a second when it changes. */

@@ -1,6 +1,6 @@
 // The frame around every page.
 import type { ComponentType, JSX } from "preact";
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useEffect, useErrorBoundary, useRef, useState } from "preact/hooks";
 
 import { Problem as ProblemError } from "../api/problem.ts";
 import { Confirmation } from "../design/Confirm.tsx";
@@ -91,6 +91,13 @@ function CurrentPage(): JSX.Element {
   }, [entry]);
   if (entry === null) return <Empty title="There is no such page"><p>The address names a page that this version does not have.</p></Empty>;
   const Component = loaded.get(entry);
-  if (Component !== undefined) return <Component />;
+  if (Component !== undefined) return <Guarded key={entry.title} of={Component} />;
   return problem === null ? <div class="page"><Waiting /></div> : <Problem problem={problem} onRetry={load} />;
+}
+
+/** A page that fails says so; the frame and the other pages go on. */
+function Guarded({ of: Component }: { of: ComponentType }): JSX.Element {
+  const [error, reset] = useErrorBoundary((thrown: unknown) => console.error(thrown));
+  if (error === undefined) return <Component />;
+  return <div class="page"><Problem problem={ProblemError.from(error)} onRetry={reset} /></div>;
 }

@@ -42,7 +42,7 @@ function NoRuntime(): JSX.Element | null {
     <div class="banner amber">
       <Icon name="warning" />
       <span>
-        {none.since === null ? "No runtime has run on this store yet" : <>No runtime has run on this store since <Time ms={none.since} form="clock" /></>}
+        {none.since === null ? "No runtime runs on this store" : <>No runtime has run on this store since <Time ms={none.since} form="clock" /></>}
         ; nothing moves until one is started.
       </span>
     </div>

@@ -96,7 +96,7 @@ function Settings(): JSX.Element {
           </div>
           <label class="row">
             <input type="checkbox" checked={keysAreOn.value} onChange={(event) => (keysAreOn.value = event.currentTarget.checked)} />
-            Single keys do something
+            Single-key shortcuts
           </label>
           <button type="button" class="button small" onClick={() => showHelp()}>All keys <kbd>?</kbd></button>
         </div>

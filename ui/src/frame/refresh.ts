@@ -1,11 +1,18 @@
 // Keeps parts of a page fresh that have no stream of their own: they are read again when the counts of the store or an operation
 // changed, and with the clock for what no count tells. Not while the page is frozen or hidden.
 import { effect } from "@preact/signals";
-import { useEffect } from "preact/hooks";
+import { useEffect, useRef } from "preact/hooks";
 
 import type { Loaded } from "../api/load.ts";
 import { connection } from "../api/stream/stream.ts";
 import { frozenSince, operations, stats } from "./state.ts";
+
+/** The value, or while the page is frozen the value that it had then. */
+export function useFrozen<T>(value: T): T {
+  const kept = useRef(value);
+  if (frozenSince.value === null) kept.current = value;
+  return kept.current;
+}
 
 interface Pace {
   /** At most so often after changes. */

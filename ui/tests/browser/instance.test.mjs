@@ -79,7 +79,10 @@ test("d6 every action shows the same as a command and as curl", async () => {
     await open(page, full.fixture, "instances/approval-2");
     await page.getByRole("button", { name: /^Raise approved/ }).click();
     const dialog = page.getByRole("dialog", { name: "Raise an event" });
-    await eventually(async () => assert.match(await dialog.innerText(), /raise approval-2 approved/));
+    await dialog.getByText("The same in a terminal").click();
+    await dialog.getByText(/perennial .*raise approval-2 approved/).waitFor();
+    await dialog.getByRole("button", { name: "curl" }).click();
+    await dialog.getByText(/curl .*instances\/approval-2\/events\/approved/).waitFor();
   });
 });
 

@@ -37,8 +37,8 @@ export function Longest({ tasks, isPartial }: { tasks: readonly Task[]; isPartia
               {held.rows.map((task) => (
                 <tr key={keyOf(task)}>
                   <td class="whole"><b class="activity-name"><Id text={task.name} /></b></td>
-                  <td class="activity-instance whole">{task.instance === null ? <span class="muted">deleted</span>
-                    : <a class="id clip" data-row title={task.instance} href={href(["instances", task.instance], { tab: "waits", event: task.event })}><Id text={task.instance} /></a>}</td>
+                  <td class="activity-instance whole">{task.id === null ? <span class="muted">deleted</span>
+                    : <a class="id clip" data-row title={task.id} href={href(["instances", task.id], { tab: "waits", event: task.event })}><Id text={task.id} /></a>}</td>
                   <td class="num" data-label="Attempt">{task.attempt}</td>
                   <td class="num" data-label="Running for">{task.since_ms === undefined ? "–" : <Duration since={task.since_ms} />}</td>
                   <td class="num" data-label="Silent for">{task.heard_ms === undefined ? <span class="muted">no heartbeat</span> : <Duration since={task.heard_ms} />}</td>

@@ -8,10 +8,10 @@ import { useLoad } from "../../api/load.ts";
 import { read, type Cause } from "../../api/ops.ts";
 import { countText } from "../../design/Controls.tsx";
 import { useRowKeys } from "../../design/Fold.tsx";
-import { New, useHeld } from "../../design/hold.tsx";
+import { New, useAnnounced, useHeld } from "../../design/hold.tsx";
 import { Empty, Part } from "../../design/Problem.tsx";
 import { Page } from "../../frame/Page.tsx";
-import { useRefresh } from "../../frame/refresh.ts";
+import { useFrozen, useRefresh } from "../../frame/refresh.ts";
 import { stats } from "../../frame/state.ts";
 import { href, param } from "../../router/router.ts";
 import { CauseRow } from "./CauseRow.tsx";
@@ -26,7 +26,8 @@ export default function BlockedPage(): JSX.Element {
   useRefresh([causes], { afterMs: 500 });
   useRefresh([doctor, paused], { afterMs: 5_000 });
   useRowKeys();
-  const count = stats.value?.blocked;
+  const count = useFrozen(stats.value?.blocked);
+  useAnnounced(count === undefined ? "" : `${countText(count)} instances are blocked`);
   const pausedRows = paused.value.value?.rows ?? 0;
   return (
     <Page title="Blocked" beside={count !== undefined && count.rows > 0 && <span class="muted">{countText(count)} instances</span>}>

@@ -5,7 +5,7 @@ import { useState } from "preact/hooks";
 import { API } from "../../api/client.ts";
 import type { Cause, FullOperation } from "../../api/ops.ts";
 import { Button, countText } from "../../design/Controls.tsx";
-import { Code, CopyButton } from "../../design/Copy.tsx";
+import { Code } from "../../design/Copy.tsx";
 import { Fold } from "../../design/Fold.tsx";
 import { Changing } from "../../design/hold.tsx";
 import { Id, Text } from "../../design/Id.tsx";
@@ -14,6 +14,7 @@ import { Time } from "../../design/time.tsx";
 import { Icon } from "../../design/icons.tsx";
 import { listHref } from "../../frame/filter-text.tsx";
 import { OperateDialog, type Plan } from "../../frame/Operate.tsx";
+import { SourcePlace } from "../../frame/source.tsx";
 import { operations, whyReadOnly } from "../../frame/state.ts";
 import { change, href } from "../../router/router.ts";
 import { DivergenceTable } from "./DivergenceTable.tsx";
@@ -34,7 +35,8 @@ export function CauseRow({ cause, isOpen }: { cause: Cause; isOpen: boolean }): 
           </span>
           <span class="sub">
             {place !== null && <><span class="mono"><Text text={shortPlace(place)} /></span> · </>}
-            since <Time ms={cause.first_ms} /> · last tried <Time ms={cause.tried_ms ?? cause.last_ms} />
+            since <Time ms={cause.first_ms} /> · last tried <Time ms={cause.last_tried_ms ?? cause.last_ms} />
+            {cause.next_try_ms !== undefined && <> · tries again <Time ms={cause.next_try_ms} /></>}
           </span>
         </span>
       }
@@ -85,7 +87,7 @@ function CauseBody({ cause }: { cause: Cause }): JSX.Element {
 function What({ cause }: { cause: Cause }): JSX.Element {
   const panic = panicOf(cause);
   const place = placeOf(cause);
-  const sample = cause.samples[0]?.id;
+  const sample = cause.samples[0];
   return (
     <>
       {cause.divergence !== undefined && <DivergenceTable divergence={cause.divergence} sample={sample} />}
@@ -121,8 +123,7 @@ function Source({ place }: { place: string }): JSX.Element {
   return (
     <div class="cause-source">
       <span class="label">Source</span>
-      <code><Text text={place} /></code>
-      <CopyButton text={place} label="Copy the place" />
+      <SourcePlace place={place} />
     </div>
   );
 }
@@ -149,6 +150,7 @@ const PLANS: Record<"retry" | "terminate", Omit<Plan, "filter">> = {
     action: "terminate",
     verb: "Terminate",
     isDanger: true,
+    isTyped: true,
     hasReason: true,
     sentence: (count, isOne) => `${isOne ? "1 instance ends" : `${count} instances end`} without running any more of ${isOne ? "its" : "their"} code. This cannot be undone.`,
   },
@@ -173,7 +175,7 @@ function Samples({ cause }: { cause: Cause }): JSX.Element {
   return (
     <div class="row wrap cause-samples">
       <span class="label">Instances</span>
-      {cause.samples.map(({ id }) => <a key={id} class="chip" href={href(["instances", id])}><Id text={id} isClipped /></a>)}
+      {cause.samples.map((id) => <a key={id} class="chip" href={href(["instances", id])}><Id text={id} isClipped /></a>)}
       {cause.count > 0 && <a class="link" href={listHref(cause.filter)}>All {countText(cause.count)} in the list</a>}
     </div>
   );

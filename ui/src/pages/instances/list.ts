@@ -67,18 +67,7 @@ export class InstanceList {
   }
 
   begin(): void {
-    void this.more();
-    this.stops.push(
-      follow(
-        { kind: "list", filter: this.query },
-        {
-          message: (event, data) => this.receive(event, data as Changes),
-          open: (gap) => {
-            if (gap && this.pages.length > 0) this.refreshSoon(0);
-          },
-        },
-      ),
-    );
+    void this.followed();
     const every = setInterval(() => {
       if (document.visibilityState === "visible" && this.view[1] >= PAGE) this.refreshSoon(0);
     }, REFRESH_MS);
@@ -88,6 +77,31 @@ export class InstanceList {
         if (frozenSince.value === null && this.isBehind) this.refreshSoon(0);
       }),
     );
+  }
+
+  /**
+   * Follows the list once it was read. The stream is shared by all tabs, and the server refuses it as a whole: a filter that
+   * the server does not take must not get there.
+   */
+  private async followed(): Promise<void> {
+    await this.more();
+    if (this.isOver || this.pages.length === 0) return;
+    const stop = follow(
+      { kind: "list", filter: this.query },
+      {
+        message: (event, data) => this.receive(event, data as Changes),
+        open: (gap) => {
+          if (gap) this.refreshSoon(0);
+        },
+      },
+    );
+    this.stops.push(stop);
+  }
+
+  /** Tries again after a problem. */
+  async again(): Promise<void> {
+    if (this.pages.length === 0) await this.followed();
+    else await this.refresh();
   }
 
   stop(): void {
@@ -172,7 +186,7 @@ export class InstanceList {
     const query = { ...Object.fromEntries(new URLSearchParams(this.query)), limit: PAGE, include: "waits", cursor };
     const answer = await get("instances", { query });
     const { rows, next, partial, scanned = 0 } = answer;
-    return { cursor, next, rows, count: rows.length, isPartial: partial, scanned, at: Date.now() };
+    return { cursor, next, rows, count: rows.length, isPartial: partial ?? false, scanned, at: Date.now() };
   }
 
   private done(problem: Problem | null): void {

@@ -1,6 +1,5 @@
 // What is done to many instances at once. The server does it: closing the browser stops none.
 import type { JSX } from "preact";
-import { useState } from "preact/hooks";
 
 import { post } from "../../api/client.ts";
 import type { FullOperation } from "../../api/ops.ts";
@@ -9,13 +8,14 @@ import { confirm } from "../../design/Confirm.tsx";
 import { Button, countText } from "../../design/Controls.tsx";
 import { Code } from "../../design/Copy.tsx";
 import { Fold, useRowKeys } from "../../design/Fold.tsx";
-import { Changing, New, useHeld } from "../../design/hold.tsx";
+import { Changing, New, useAnnounced, useHeld } from "../../design/hold.tsx";
 import { Id, Text } from "../../design/Id.tsx";
 import { Empty, Waiting } from "../../design/Problem.tsx";
 import { Time } from "../../design/time.tsx";
 import { filterParts, listHref } from "../../frame/filter-text.tsx";
 import { Page } from "../../frame/Page.tsx";
-import { frozenSince, operations, whyReadOnly } from "../../frame/state.ts";
+import { useFrozen } from "../../frame/refresh.ts";
+import { operations, whyReadOnly } from "../../frame/state.ts";
 import { change, href, param } from "../../router/router.ts";
 import { Progress } from "./Progress.tsx";
 import { reasonsOf } from "./reasons.ts";
@@ -23,13 +23,9 @@ import "./operations.css";
 
 export default function OperationsPage(): JSX.Element {
   useRowKeys();
-  const [frozen, setFrozen] = useState<readonly FullOperation[] | null>(null);
-  const isFrozen = frozenSince.value !== null;
-  const live = operations.value as readonly FullOperation[];
-  if (isFrozen && frozen === null) setFrozen(live);
-  if (!isFrozen && frozen !== null) setFrozen(null);
-  const shown = frozen ?? live;
+  const shown = useFrozen(operations.value as readonly FullOperation[]);
   const running = shown.filter((operation) => operation.state === "running").length;
+  useAnnounced(running === 0 ? "No operation runs" : `${running} ${running === 1 ? "operation runs" : "operations run"}`);
   return (
     <Page title="Operations" beside={running > 0 && <span class="chip blue">{running} running</span>}>
       {shown.length === 0 ? (connection.value.is === "connecting" ? <Waiting /> : <Nothing />) : <List all={shown} />}

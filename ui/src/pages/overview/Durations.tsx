@@ -11,7 +11,7 @@ const SHOWN = 12;
 
 export function Durations({ rows, from }: { rows: readonly DurationRow[]; from: number }): JSX.Element {
   const held = useHeld(rows, (row) => row.name);
-  const total = rows.reduce((sum, row) => sum + row.count, 0);
+  const total = rows.reduce((sum, row) => sum + row.ended, 0);
   const most = Math.max(1_000, ...rows.map((row) => row.p99_ms));
   const shown = held.rows.slice(0, SHOWN);
   return (
@@ -34,7 +34,7 @@ export function Durations({ rows, from }: { rows: readonly DurationRow[]; from: 
               {shown.map((row) => (
                 <tr key={row.name}>
                   <td class="durations-name whole"><Id text={row.name} href={href(["instances"], { name: row.name, status: "completed,failed,cancelled,terminated" })} isClipped /></td>
-                  <td class="num" data-label="Ended">{row.count.toLocaleString("en")}</td>
+                  <td class="num" data-label="Ended">{row.ended.toLocaleString("en")}</td>
                   <td class="num" data-label="Failed">{row.failed === 0 ? <span class="muted">–</span>
                     : <a class="bad" href={href(["instances"], { name: row.name, status: "failed", ended_from_ms: from })}>{row.failed.toLocaleString("en")}</a>}</td>
                   <td class="num" data-label="p50"><Duration ms={row.p50_ms} /></td>

@@ -50,7 +50,7 @@ export default function OverviewPage(): JSX.Element {
       </section>
       <div class="overview-two">
         <section class="stack">
-          <Part of={durations}>{(value) => <Durations rows={value.durations} from={value.from_ms} />}</Part>
+          <Part of={durations}>{(value) => <Durations rows={value.rows} from={value.from_ms} />}</Part>
         </section>
         <Statuses />
       </div>

@@ -21,7 +21,7 @@ export function Throughput({ history, per }: { history: StatsHistory; per: strin
   const started: Bar[] = buckets.map((bucket) => ({
     from: bucket.from_ms,
     to: bucket.from_ms + width,
-    values: bucket.from_ms < knownFrom ? null : [Object.values(bucket.started).reduce((sum, count) => sum + count, 0)],
+    values: bucket.from_ms < knownFrom ? null : [Object.values(bucket.started).reduce((sum, count) => sum + count.rows, 0)],
   }));
   const ended: Bar[] = buckets.map((bucket) => ({
     from: bucket.from_ms,

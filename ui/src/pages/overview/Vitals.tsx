@@ -6,6 +6,7 @@ import { countText } from "../../design/Controls.tsx";
 import { Changing } from "../../design/hold.tsx";
 import { Status, WORDS } from "../../design/Status.tsx";
 import { durationText } from "../../design/time.tsx";
+import { useFrozen } from "../../frame/refresh.ts";
 import { stats } from "../../frame/state.ts";
 import { href } from "../../router/router.ts";
 
@@ -26,7 +27,7 @@ function sum(...counts: Count[]): Count {
 }
 
 export function Vitals(): JSX.Element {
-  const now = stats.value;
+  const now = useFrozen(stats.value);
   const of = (status: StatusName): Count => now?.instances[status] ?? NONE;
   const tone = (count: Count | undefined, colour: "amber" | "red") => ((count?.rows ?? 0) > 0 ? colour : undefined);
   const count = (of: Count | undefined) => (of === undefined ? "–" : countText(of));
@@ -35,7 +36,7 @@ export function Vitals(): JSX.Element {
     { name: "Open", text: now === null ? "–" : countText(sum(of("running"), of("pending"))), says: "instances", href: href(["instances"], { status: "running,pending" }) },
     { name: "Blocked", text: count(now?.blocked), says: "cannot go on", href: href(["blocked"]), tone: tone(now?.blocked, "amber") },
     { name: "Retrying", text: count(now?.tasks_waiting), says: "activities that failed", href: href(["activities"]), tone: tone(now?.tasks_waiting, "amber") },
-    { name: "Queued", text: count(now?.tasks_queued), says: "activities to be taken", href: href(["activities"], { part: "queued" }) },
+    { name: "Queued", text: count(now?.tasks_queued), says: "activities to be taken", href: href(["activities"]) },
     { name: "Inbox", text: count(now?.inbox), says: "messages not taken yet", href: href(["nodes"]) },
     { name: "Lag", text: lag === undefined ? "–" : lag === 0 ? "0 s" : durationText(lag), says: "oldest due work waits", href: href(["nodes"]), tone: (lag ?? 0) > LATE_MS ? "red" : undefined },
   ];
@@ -66,7 +67,7 @@ const COLOURS: Record<StatusName, string> = {
 
 /** How many instances there are, by status. */
 export function Statuses(): JSX.Element {
-  const now = stats.value;
+  const now = useFrozen(stats.value);
   const rows = ORDER.map((status) => ({ status, count: now?.instances[status] ?? NONE }));
   const total = rows.reduce((all, row) => all + row.count.rows, 0);
   return (
