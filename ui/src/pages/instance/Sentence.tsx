@@ -58,7 +58,7 @@ function EndLink({ details, children }: { details: InstanceDetails; children?: C
 
 /** What made it fail is looked up in its last turn: the activity or child whose error it returned. */
 function FailedSentence({ model, details }: { model: InstanceModel; details: InstanceDetails }): JSX.Element {
-  const origin = useLoad((signal) => originOf(model, details, signal), [details.key, details.ended_ms]).value.value;
+  const origin = useLoad((signal) => originOf(model, details, signal), [details.key, details.ended_ms, details.error === null]).value.value;
   return (
     <p class="one-sentence">
       Failed at <EndLink details={details} /> <Ended details={details} />
