@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use perennial::prelude::*;
 
 use crate::recorder::{Counts, Kept, alone};
-use crate::shop::{GO, Store, builder, soon};
+use crate::shop::{GO, Store, builder, goes_on, order, soon};
 
 /// What was counted while something was done.
 async fn grown(kept: &Kept, client: &Client, before: &Counts) -> BTreeMap<String, u64> {
@@ -31,7 +31,7 @@ async fn o4_instances_turns_and_attempts_are_counted_exactly() {
         let runtime = builder(&store.url).start().await.unwrap();
         let client = runtime.client();
         for number in 0..5_u32 {
-            client.start("order", &format!("order-{number}"), number).await.unwrap();
+            client.start(order, &format!("order-{number}"), number).await.unwrap();
         }
         for name in ["refuses", "patient", "careless", "nap"] {
             client.start(name, name, ()).await.unwrap();
@@ -132,7 +132,7 @@ async fn o4_events_and_messages_are_counted_by_what_became_of_them() {
         soon(client.wait("w")).await.unwrap();
         assert!(client.raise_event("w", GO, 3).await.is_err(), "it has ended");
         // Its event is recorded by both executions, and counted once.
-        client.start("goes_on", "g", 0).await.unwrap();
+        client.start(goes_on, "g", 0).await.unwrap();
         client.raise_event("g", GO, 1).await.unwrap();
         client.raise_event("g", GO, 2).await.unwrap();
         soon(client.wait("g")).await.unwrap();
