@@ -42,11 +42,13 @@ use crate::store_url::{open_guest, open_read_only};
 
 pub use crate::export::{ExportedExecution, ExportedInstance};
 pub use crate::filter::Filter;
+use explaining::KeptWork;
+
 pub use bulk::{Action, Progress};
 pub use details::{CancelView, InstanceDetails};
 pub use explaining::{
-    ActivityState, ActivityWait, Explanation, FailedAttempt, Finding, FindingKind, PastState, StuckReport,
-    Wait, WaitReason,
+    ActivityState, ActivityWait, Explanation, FailedAttempt, Finding, FindingKind, PastState,
+    RuntimePresence, StuckReport, Wait, WaitReason,
 };
 pub use managing::Prune;
 pub use nodes::{NodeView, ShardView};
@@ -93,6 +95,8 @@ pub struct Client {
     trace: Option<Box<TraceContext>>,
     /// The only instance that requests may reach, whatever their ids.
     only: Option<InstanceKey>,
+    /// What was computed from histories, if it is kept.
+    histories: Option<Arc<KeptWork>>,
 }
 
 impl fmt::Debug for Client {
@@ -123,6 +127,7 @@ impl Client {
             call_patience: instance_calls::CALL_PATIENCE,
             trace: None,
             only: None,
+            histories: None,
         }
     }
 
@@ -202,6 +207,7 @@ impl Client {
             call_patience,
             trace: None,
             only: None,
+            histories: None,
         }
     }
 
