@@ -4,10 +4,12 @@ use std::fmt;
 use std::sync::Arc;
 
 use axum::http::request::Parts;
+use perennial::store::shown_url;
 use serde::Serialize;
 
 use crate::access::TokenFile;
 use crate::stop::Stop;
+use crate::times::Times;
 
 /// What a caller may do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -139,6 +141,8 @@ pub struct Options {
     pub(crate) checks_host: Option<bool>,
     pub(crate) secure: bool,
     pub(crate) metrics: Option<Arc<Metrics>>,
+    pub(crate) store_url: Option<String>,
+    pub(crate) times: Times,
     pub(crate) stop: Stop,
 }
 
@@ -189,6 +193,20 @@ impl Options {
     /// Serves the metrics of the process at `/metrics`, to readers, as Prometheus text. Default: there is no such path.
     pub fn metrics(mut self, render: impl Fn() -> String + Send + Sync + 'static) -> Options {
         self.metrics = Some(Arc::new(render));
+        self
+    }
+
+    /// Divides all times that callers are given, so that tests need not wait for them.
+    #[doc(hidden)]
+    pub fn divide_times(mut self, divisor: u32) -> Options {
+        self.times = self.times.divided_by(divisor);
+        self
+    }
+
+    /// Sets the URL of the store that callers are shown, without its password. Default: that of the client, if it was
+    /// opened by a URL.
+    pub fn store_url(mut self, url: &str) -> Options {
+        self.store_url = Some(shown_url(url));
         self
     }
 

@@ -2,14 +2,17 @@
 
 mod access;
 mod activities;
+mod attacks;
 mod changes;
 mod contract;
 mod dashboards;
 mod health;
 mod instances;
+mod kills;
 mod matrix;
 mod mutated;
 mod reading;
+mod slow_callers;
 mod stopping;
 mod streams;
 mod wire;
