@@ -6,6 +6,7 @@
 mod bench;
 mod chaos;
 mod command;
+mod document;
 mod house_rules;
 mod licences;
 mod links;
