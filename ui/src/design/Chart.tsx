@@ -4,6 +4,7 @@ import type { JSX } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 
 import "./chart.css";
+import { niceTop } from "./scale.ts";
 import { Time, exactText, timeForm } from "./time.tsx";
 
 export interface Series {
@@ -23,13 +24,6 @@ export interface Bar {
 const HEIGHT = 132;
 const AXIS_PX = 20;
 const TOP_PX = 8;
-
-/** The next 1, 2 or 5 times a power of ten, at least 2. */
-export function niceTop(most: number): number {
-  if (most <= 2) return 2;
-  const power = 10 ** Math.floor(Math.log10(most));
-  return [1, 2, 5, 10].map((step) => step * power).find((top) => top >= most) ?? 10 * power;
-}
 
 function clock(ms: number, withDay: boolean): string {
   const date = new Date(ms);

@@ -11,6 +11,11 @@ export function Rich({ text }: { text: string }): JSX.Element {
   return <>{parts.map((part, index) => (index % 2 === 1 ? <code key={index}><bdi>{visible(part)}</bdi></code> : <bdi key={index}>{visible(part)}</bdi>))}</>;
 }
 
+/** The server's sentences begin in lower case, as those of the command do. */
+export function capital(text: string): string {
+  return text.charAt(0).toUpperCase() + text.slice(1);
+}
+
 export interface Block {
   kind: "heading" | "text" | "item";
   text: string;

@@ -1,4 +1,5 @@
-// Rows hold still while somebody points at, focuses or reads them: values change in place, new rows wait under "2 new".
+// Rows hold still while somebody points at, focuses or reads them: values change in place, new rows wait under "2 new", and rows
+// that are gone stay where they were until they are let go.
 import type { ComponentChildren, JSX } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 
@@ -8,6 +9,8 @@ export interface Held<T> {
   rows: readonly T[];
   /** How many rows wait to be shown. */
   waiting: number;
+  /** Whether a row is shown although it is no longer there. */
+  isGone: (row: T) => boolean;
   /** Shows them. */
   release: () => void;
   /** For the element around the rows. */
@@ -27,7 +30,7 @@ export function useHeld<T>(rows: readonly T[], keyOf: (row: T) => string, isRead
   const shown = useRef<readonly T[]>([]);
   const fresh = new Map(rows.map((row) => [keyOf(row), row]));
   if ((isPointed || isFocused || isRead) && shown.current.length > 0) {
-    shown.current = shown.current.flatMap((row) => fresh.get(keyOf(row)) ?? []);
+    shown.current = shown.current.map((row) => fresh.get(keyOf(row)) ?? row);
   } else {
     shown.current = rows;
   }
@@ -35,6 +38,7 @@ export function useHeld<T>(rows: readonly T[], keyOf: (row: T) => string, isRead
   return {
     rows: shown.current,
     waiting: rows.filter((row) => !known.has(keyOf(row))).length,
+    isGone: (row) => !fresh.has(keyOf(row)),
     release: () => {
       shown.current = rows;
       draw((count) => count + 1);
@@ -51,7 +55,7 @@ export function useHeld<T>(rows: readonly T[], keyOf: (row: T) => string, isRead
   };
 }
 
-export function New({ of, word = "new" }: { of: Held<unknown>; word?: string }): JSX.Element | null {
+export function New({ of, word = "new" }: { of: Pick<Held<unknown>, "waiting" | "release">; word?: string }): JSX.Element | null {
   if (of.waiting === 0) return null;
   return <button type="button" class="chip blue" onClick={of.release}>{of.waiting.toLocaleString("en")} {word}</button>;
 }

@@ -27,7 +27,7 @@ test("f10 d39 an operation over 5,000 goes on after the browser is closed, and i
     await open(page, fixture, "operations");
     const row = page.getByRole("listitem").filter({ hasText: "Terminate" }).first();
     await row.getByText("op-").first().waitFor();
-    await row.getByText("Done", { exact: true }).waitFor({ timeout: 120_000 });
+    await row.getByText("Done", { exact: true }).waitFor({ timeout: 600_000 });
     await row.getByText("5,000").first().waitFor();
   });
   const { rows: running } = await fixture.get("count?id_prefix=op-&status=running,pending");
@@ -48,7 +48,7 @@ test("d39 a running operation is stopped, and what it has done stays done", asyn
       await stop.click();
       await page.getByRole("dialog").getByRole("button", { name: "Stop" }).click();
     }
-    await row.getByText(/^(Stopped|Done)$/).waitFor({ timeout: 120_000 });
+    await row.getByText(/^(Stopped|Done)$/).waitFor({ timeout: 600_000 });
     await row.getByRole("button", { name: /^Terminate/ }).click();
     await row.getByText("Seen", { exact: true }).waitFor();
     assert.match(page.url(), /operation=/);

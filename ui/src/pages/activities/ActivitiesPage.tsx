@@ -33,22 +33,25 @@ function Groups({ groups, isPartial, scanned }: { groups: readonly TaskGroup[]; 
   const retried = groups.filter((group) => group.state === "waiting");
   const stranded = groups.filter((group) => group.nodes === 0 && group.state !== "waiting");
   const queued = groups.filter((group) => group.state === "queued" && group.nodes > 0);
-  if (groups.every((group) => group.state === "leased")) {
-    return (
-      <Empty title="No activity is retried">
-        <p>
-          An activity that failed waits here for its next attempt, by name, with its errors, and can be tried at once. Activities
-          whose name or tag no live node serves stand here as well: they wait until one does.
-        </p>
-      </Empty>
-    );
-  }
+  const isQuiet = groups.every((group) => group.state === "leased");
   return (
     <>
-      {retried.length > 0 && <Retried groups={retried} />}
+      <Retried groups={retried} />
+      {isQuiet && <Nothing />}
       {stranded.length > 0 && <Unrunnable groups={stranded} />}
       {queued.length > 0 && <Queued groups={queued} />}
       {isPartial && <p class="hint">Counted from the first {scanned.toLocaleString("en")} activities; there are more.</p>}
     </>
+  );
+}
+
+function Nothing(): JSX.Element {
+  return (
+    <Empty title="No activity is retried">
+      <p>
+        An activity that failed waits here for its next attempt, by name, with its errors, and can be tried at once. Activities
+        whose name or tag no live node serves stand here as well: they wait until one does.
+      </p>
+    </Empty>
   );
 }

@@ -8,16 +8,20 @@ import { Button, countText } from "../../design/Controls.tsx";
 import { Fold } from "../../design/Fold.tsx";
 import { Changing, New, useHeld } from "../../design/hold.tsx";
 import { Id, Text } from "../../design/Id.tsx";
+import { Icon } from "../../design/icons.tsx";
 import { Time, now } from "../../design/time.tsx";
 import { OperateDialog, type Plan } from "../../frame/Operate.tsx";
 import { whyReadOnly } from "../../frame/state.ts";
 import { change, go, href, param } from "../../router/router.ts";
 
+/** In the URL: none is open, although there is only one. */
+const CLOSED = "-";
 const keyOf = (group: TaskGroup) => `${group.name}\u0000${group.tag ?? ""}`;
 
-export function Retried({ groups }: { groups: readonly TaskGroup[] }): JSX.Element {
+export function Retried({ groups }: { groups: readonly TaskGroup[] }): JSX.Element | null {
   const opened = param("activity");
-  const held = useHeld(groups, keyOf, opened !== null);
+  const held = useHeld(groups, keyOf, opened !== null && opened !== CLOSED);
+  if (held.rows.length === 0) return null;
   return (
     <section class="stack">
       <div class="section-head">
@@ -26,13 +30,13 @@ export function Retried({ groups }: { groups: readonly TaskGroup[] }): JSX.Eleme
         <New of={held} />
       </div>
       <ul class="folds" {...held.on}>
-        {held.rows.map((group) => <Group key={keyOf(group)} group={group} isOpen={opened === keyOf(group) || groups.length === 1} />)}
+        {held.rows.map((group) => <Group key={keyOf(group)} group={group} isGone={held.isGone(group)} isOpen={opened === keyOf(group) || (opened === null && held.rows.length === 1)} />)}
       </ul>
     </section>
   );
 }
 
-function Group({ group, isOpen }: { group: TaskGroup; isOpen: boolean }): JSX.Element {
+function Group({ group, isGone, isOpen }: { group: TaskGroup; isGone: boolean; isOpen: boolean }): JSX.Element {
   const [plan, setPlan] = useState<Plan | null>(null);
   const first = group.errors[0];
   const retryAll: Plan = {
@@ -44,7 +48,7 @@ function Group({ group, isOpen }: { group: TaskGroup; isOpen: boolean }): JSX.El
     sentence: (count, isOne) => `In ${isOne ? "1 instance" : `up to ${count} instances`} the activities ${group.name} that wait for a retry are attempted at once. Their attempts count as usual.`,
   };
   return (
-    <Fold isOpen={isOpen} onToggle={() => change({ activity: isOpen ? null : keyOf(group) })}
+    <Fold isOpen={isOpen} onToggle={() => change({ activity: isOpen ? CLOSED : keyOf(group) })}
       title={
         <span class="fold-title">
           <span class="row wrap"><b class="activity-name"><Id text={group.name} /></b>{group.tag !== undefined && <span class="chip plain">tag <Id text={group.tag} /></span>}</span>
@@ -52,10 +56,14 @@ function Group({ group, isOpen }: { group: TaskGroup; isOpen: boolean }): JSX.El
         </span>
       }
       body={() => <Errors group={group} />}>
-      <span class="figure"><b><Changing text={countText(group.count)} /></b><span>{group.count === 1 ? "activity" : "activities"}</span></span>
-      <span class="figure"><b>{group.max_attempt.toLocaleString("en")}</b><span>highest attempt</span></span>
-      <span class="figure activity-next"><b>{group.next_ms === undefined ? "–" : <Next at={group.next_ms} />}</b><span>next attempt</span></span>
-      <Button whyNot={whyReadOnly.value} onClick={() => setPlan(retryAll)}>Retry all now…</Button>
+      {isGone ? <span class="figure activity-done"><b class="row"><Icon name="check" size={14} /> 0</b><span>none left</span></span> : (
+        <>
+          <span class="figure"><b><Changing text={countText(group.count)} /></b><span>{group.count === 1 ? "activity" : "activities"}</span></span>
+          <span class="figure"><b>{group.max_attempt.toLocaleString("en")}</b><span>highest attempt</span></span>
+          <span class="figure activity-next"><b>{group.next_ms === undefined ? "–" : <Next at={group.next_ms} />}</b><span>next attempt</span></span>
+        </>
+      )}
+      <Button whyNot={isGone ? "None waits for a retry any more." : whyReadOnly.value} onClick={() => setPlan(retryAll)}>Retry all now…</Button>
       {plan !== null && <OperateDialog plan={plan} onClose={() => setPlan(null)} />}
     </Fold>
   );

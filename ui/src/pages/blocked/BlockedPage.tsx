@@ -23,7 +23,7 @@ export default function BlockedPage(): JSX.Element {
   const causes = useLoad((signal) => read("blocked", signal), []);
   const doctor = useLoad((signal) => read("doctor", signal), []);
   const paused = useLoad((signal) => get("count", { query: { paused: true }, signal }), []);
-  useRefresh([causes], { afterMs: 500 });
+  useRefresh([causes], { afterMs: 1_000 });
   useRefresh([doctor, paused], { afterMs: 5_000 });
   useRowKeys();
   const count = useFrozen(stats.value?.blocked);

@@ -8,7 +8,7 @@ import { wordDiff } from "./cause.ts";
 
 export function DivergenceTable({ divergence, sample }: { divergence: Divergence; sample: string | undefined }): JSX.Element {
   return (
-    <div class="divergence-box">
+    <div class="divergence-box" tabIndex={0} role="region" aria-label="Record and code">
       <table>
         <caption>
           Record and code part at event {divergence.event}

@@ -3,7 +3,7 @@ import type { JSX } from "preact";
 
 import type { Finding } from "../../api/ops.ts";
 import { Id } from "../../design/Id.tsx";
-import { Rich } from "../../design/Rich.tsx";
+import { Rich, capital } from "../../design/Rich.tsx";
 import { href } from "../../router/router.ts";
 
 export function WaitingForCode({ findings }: { findings: readonly Finding[] }): JSX.Element | null {
@@ -17,8 +17,8 @@ export function WaitingForCode({ findings }: { findings: readonly Finding[] }): 
       <ul class="folds">
         {findings.map((finding) => (
           <li key={finding.text} class="fold waiting-code">
-            <p><Rich text={finding.text} /></p>
-            <p class="muted"><Rich text={finding.remedy} /></p>
+            <p><Rich text={capital(finding.text)} /></p>
+            <p class="muted"><Rich text={capital(finding.remedy)} /></p>
             <div class="row wrap">
               {finding.instances.slice(0, 5).map((id) => <a key={id} class="chip" href={href(["instances", id])}><Id text={id} isClipped /></a>)}
               {finding.count > 5 && <span class="muted">and {(finding.count - 5).toLocaleString("en")} others</span>}

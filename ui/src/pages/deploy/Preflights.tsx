@@ -43,7 +43,7 @@ function None(): JSX.Element {
         No report has been left. A preflight replays every open instance with the code of the calling program and changes
         nothing: run it with the new binary while the old one still runs, and leave its report here.
       </p>
-      <pre><code>{`let report = shop().preflight().await?;
+      <pre tabIndex={0}><code>{`let report = shop().preflight().await?;
 println!("{}", serde_json::to_string(&report)?);`}</code></pre>
       <CodeLine text={`shop preflight | jq '{label: "build 42", report: .}' | curl -H 'Content-Type: application/json' -d @- ${API}preflights`} />
     </div>

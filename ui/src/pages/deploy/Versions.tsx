@@ -29,7 +29,7 @@ export function Versions({ rows, live }: { rows: readonly Version[]; live: reado
   const byName = new Map<string, Version[]>();
   for (const row of held.rows) if (row.name.toLowerCase().includes(words)) byName.set(row.name, [...(byName.get(row.name) ?? []), row]);
   const removable = rows.filter((row) => verdictOf(row, rows.filter((other) => other.name === row.name), live).kind === "removable").length;
-  const missing = rows.filter((row) => row.nodes.length === 0 && row.version !== "").length;
+  const missing = live.length === 0 ? 0 : rows.filter((row) => row.nodes.length === 0 && row.version !== "").length;
   const shown = [...byName].slice(0, SHOWN);
   return (
     <section class="stack">

@@ -24,6 +24,7 @@ export function compareVersions(a: string, b: string): number {
 export function verdictOf(row: Version, ofName: readonly Version[], live: readonly FullNode[]): Verdict {
   const open = `${row.open.rows.toLocaleString("en")}${row.open.more ? "+" : ""}`;
   if (row.version === "") return { kind: "any", text: "Not begun: the newest version is taken then" };
+  if (live.length === 0) return { kind: "any", text: "No runtime is live" };
   if (row.nodes.length === 0) return { kind: "missing", text: `No live node has it; ${open} open ${row.open.rows === 1 ? "instance needs" : "instances need"} it` };
   const newer = ofName.filter((other) => other.nodes.length > 0 && compareVersions(other.version, row.version) > 0);
   if (!row.is_needed && newer.length > 0) return { kind: "removable", text: `No open instance needs ${row.version}: its code may be removed` };

@@ -33,7 +33,7 @@ export default function NodesPage(): JSX.Element {
 
 function Nothing(): JSX.Element {
   return (
-    <Empty title="No node has worked on this store">
+    <Empty title="No node works on this store now">
       <p>
         A node is a process that runs a runtime on this store: your program after <code>Runtime::start</code>, or a worker that
         only runs activities. Each would stand here with its lease, its shards, and what it has registered.

@@ -5,6 +5,7 @@ import { useState } from "preact/hooks";
 import type { FullNode, Shard } from "../../api/ops.ts";
 import { Id } from "../../design/Id.tsx";
 import { Time } from "../../design/time.tsx";
+import { rangesText } from "./ranges.ts";
 
 const COLOURS = ["accent", "green", "amber", "violet", "blue", "red"] as const;
 const LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ";
@@ -29,18 +30,6 @@ function ownersOf(shards: readonly Shard[], nodes: readonly FullNode[]): Owner[]
   }));
   const free = shards.filter((shard) => shard.node === null);
   return free.length === 0 ? owners : [...owners, { id: null, name: "Nobody", letter: "", colour: "none", shards: free }];
-}
-
-/** `0–63, 128–191` */
-export function rangesText(numbers: readonly number[]): string {
-  const parts: string[] = [];
-  for (let from = 0; from < numbers.length; ) {
-    let to = from;
-    while (numbers[to + 1] === (numbers[to] ?? 0) + 1) to++;
-    parts.push(from === to ? String(numbers[from]) : `${numbers[from]}–${numbers[to]}`);
-    from = to + 1;
-  }
-  return parts.join(", ");
 }
 
 export function ShardMap({ shards, nodes }: { shards: readonly Shard[]; nodes: readonly FullNode[] }): JSX.Element | null {

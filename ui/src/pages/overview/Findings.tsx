@@ -5,7 +5,7 @@ import type { Finding } from "../../api/ops.ts";
 import { CodeLine } from "../../design/Copy.tsx";
 import { useHeld } from "../../design/hold.tsx";
 import { Id } from "../../design/Id.tsx";
-import { Rich } from "../../design/Rich.tsx";
+import { Rich, capital } from "../../design/Rich.tsx";
 import { Icon, type IconName } from "../../design/icons.tsx";
 import { href } from "../../router/router.ts";
 
@@ -65,8 +65,4 @@ function Row({ finding, isNow }: { finding: Finding; isNow: boolean }): JSX.Elem
       <a class="button small" data-row href={href([place.path])}>{place.word}</a>
     </li>
   );
-}
-
-function capital(text: string): string {
-  return text.charAt(0).toUpperCase() + text.slice(1);
 }

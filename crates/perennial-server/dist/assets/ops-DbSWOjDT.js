@@ -1,1 +1,0 @@
-import{A as e,N as t}from"./Problem-DWQWHlzF.js";async function n(n,r,i={}){let a=new URLSearchParams(Object.entries(i).map(([e,t])=>[e,String(t)])).toString(),o=await e(`get`,a===``?n:`${n}?${a}`,void 0,{signal:r});return t(await o.text())}export{n as t};
