@@ -94,11 +94,11 @@ const browser = await launch();
 const full = await Fixture.start();
 await take(browser, full, FULL);
 await full.run("kill-runtime");
-await take(browser, full, [["without-runtime", "instances"]], (page) => page.getByText("No runtime has run").waitFor());
+await take(browser, full, [["without-runtime", "instances"]], (page) => page.getByText(/^No runtime/).first().waitFor());
 await full.run("kill-server");
 const leave = async (page) => {
   await full.run("kill-server");
-  await page.getByText("cannot be reached").waitFor();
+  await page.getByText("cannot be reached").first().waitFor();
 };
 await take(browser, full, [["away", "instances"]], leave, () => full.run("start-server"));
 await full.stop();
