@@ -1,5 +1,6 @@
 //! The command line.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -46,6 +47,12 @@ pub(crate) enum Command {
         /// Keep the files, in this directory, which must not exist, and the schema on PostgreSQL
         #[arg(long, value_name = "PATH")]
         keep: Option<PathBuf>,
+        /// Serve the dashboard, and go on until Ctrl-C: so many orders for so many kills, again and again
+        #[arg(long)]
+        serve: bool,
+        /// The address of the dashboard; port 0 takes a free one
+        #[arg(long, default_value = "127.0.0.1:7370", value_name = "ADDRESS", requires = "serve")]
+        listen: SocketAddr,
     },
     /// The process that the demo kills
     #[command(hide = true)]
@@ -243,10 +250,16 @@ pub(crate) enum Change {
         #[arg(long, default_value = "terminated from the command line")]
         reason: String,
     },
-    /// Retry blocked instances
+    /// Retry blocked instances, or activities that wait for their next attempt
     Retry {
         #[command(flatten)]
         which: Which,
+        /// Make the next attempt of this activity now; the number of its event, as `show` prints it
+        #[arg(long, value_name = "EVENT", conflicts_with = "activities")]
+        activity: Option<u64>,
+        /// Make the next attempts of all activities that wait for one now
+        #[arg(long)]
+        activities: bool,
     },
     /// Let a blocked instance continue without an event or a message that cannot be read
     Skip {

@@ -82,6 +82,15 @@ async fn act_on(client: &Client, verb: &Verb, id: &str, as_json: bool) -> Result
         Action::Cancel { reason, grace: Some(grace) } => client.cancel(id, reason).grace(*grace).await?,
         Action::Terminate { reason } => client.terminate(id, reason).await?,
         Action::Raise { event, payload } => client.raise_event(id, event, payload.clone()).await?,
+        Action::RetryActivities { .. } => {
+            let (listed, mut report) = (client.status(id).await?, Progress::default());
+            client.act_on(&[listed], &verb.action, &mut report, |_| (), |_| true).await?;
+            if report.done == 0 {
+                let error = report.failures.pop().map(|(_, error)| error);
+                let nothing = || format!("no activity of instance {id:?} waits for another attempt");
+                return Err(Failure::failed(error.unwrap_or_else(nothing)));
+            }
+        }
         Action::Retry => {
             // Read here, since the owner does not report it.
             let status = client.status(id).await?;
@@ -108,7 +117,7 @@ async fn act_on(client: &Client, verb: &Verb, id: &str, as_json: bool) -> Result
 
 /// Prints the result of a bulk operation.
 pub(crate) fn report(as_json: bool, what: &str, outcome: &Progress) -> Result<(), Failure> {
-    let Progress { seen, done, skipped, failed, failures } = outcome;
+    let Progress { seen, done, skipped, failed, failures, .. } = outcome;
     if as_json {
         let failures: Vec<_> = failures.iter().map(|(id, error)| json!({"id": id, "error": error})).collect();
         object(&json!({

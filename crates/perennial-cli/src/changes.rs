@@ -55,9 +55,13 @@ pub(crate) async fn run(store: &StoreAt, change: Change, as_json: bool) -> Resul
             let verb = Verb::new(Action::Terminate { reason }, "terminate", "termination requested");
             act(&client, &verb, &which, as_json).await
         }
-        Change::Retry { which } => {
-            let verb = Verb::new(Action::Retry, "retry", "retry requested");
-            act(&client, &verb, &which, as_json).await
+        Change::Retry { which, activity: Some(event), .. } => match which.ids.as_slice() {
+            [id] => requests::retry_activity(&client, id, EventId(event), as_json).await,
+            _ => Err(Failure::usage("--activity needs one instance")),
+        },
+        Change::Retry { which, activities, .. } => {
+            let action = if activities { Action::RetryActivities { name: None } } else { Action::Retry };
+            act(&client, &Verb::new(action, "retry", "retry requested"), &which, as_json).await
         }
         Change::Skip { id, event, message } => {
             requests::skip(&client, &id, event.map(EventId), message, as_json).await

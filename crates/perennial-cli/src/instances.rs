@@ -2,11 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use perennial::client::{PageKey, Tree};
-use perennial::explain::{Explanation, Wait, WaitReason};
-use perennial::history::TraceContext;
-use perennial::history::{Ending, History, Job, Reset, Turn};
-use perennial::{Client, ClientError, ErrorCode, Filter, InstanceKey, InstanceView, Payload, StoreError};
+use perennial::client::{InstanceDetails, PageKey, Tree};
+use perennial::explain::{Wait, WaitReason};
+use perennial::history::{History, Job, Reset, Turn};
+use perennial::{Client, ErrorCode, Filter, InstanceKey, InstanceView};
 use serde::Serialize;
 
 use crate::attempts::{self, Tried, tried};
@@ -84,92 +83,36 @@ struct ListedObject<'a> {
     more_waits: usize,
 }
 
-/// One instance as JSON.
+/// One instance as JSON: what the HTTP API answers with, and the activities of its whole history.
 #[derive(Serialize)]
 struct ShownObject<'a> {
     #[serde(flatten)]
-    instance: &'a InstanceView,
-    /// `None` if the history is damaged.
-    turns: Option<usize>,
-    events: Option<usize>,
-    input: Option<&'a Payload>,
-    output: Option<&'a Payload>,
-    error: Option<&'a Payload>,
-    reason: Option<&'a str>,
-    waits_for: &'a [Wait],
-    /// The number of open operations that are not listed.
-    more_waits: usize,
-    /// The numbers of events that no wait has taken, by name.
-    untaken_events: &'a BTreeMap<String, usize>,
+    details: &'a InstanceDetails,
     /// Activities that were retried, failed, or wait for a retry.
     activities: Vec<Tried<'a>>,
-    trace: Option<&'a TraceContext>,
     /// The remedy, if the instance is blocked.
     #[serde(skip_serializing_if = "Option::is_none")]
     remedy: Option<String>,
-    /// The reason why the history cannot be decoded.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    damage: Option<String>,
 }
 
 pub(crate) async fn show(store: &StoreAt, id: &str, as_json: bool) -> Result<(), Failure> {
     let client = &store.open_to_look()?;
-    let status = client.status(id).await?;
+    let details = client.details(id).await?;
+    let client = &client.bound_to(details.instance.key);
     // A damaged instance is shown with its row only.
-    let (history, tasks, damage) = match (client.history(id).await, client.tasks(id).await) {
-        (Ok(history), Ok(tasks)) => (history, tasks, None),
-        (Err(ClientError::Store { source: damage @ StoreError::CorruptRow(_), .. }), _)
-        | (_, Err(ClientError::Store { source: damage @ StoreError::CorruptRow(_), .. })) => {
-            (History::default(), Vec::new(), Some(damage.to_string()))
-        }
-        (Err(error), _) | (_, Err(error)) => return Err(error.into()),
+    let (history, tasks) = match details.damage {
+        None => (client.history(id).await?, client.tasks(id).await?),
+        Some(_) => (History::default(), Vec::new()),
     };
-    let explained = match damage {
-        None => Some(client.explain(id).await?),
-        Some(_) => None,
-    };
-    let (waits, more) =
-        explained.as_ref().map_or((&[][..], 0), |explained| (&*explained.waits, explained.more));
     let tried = tried(&history, &tasks);
-    let started = history.started();
-    let trace = started.and_then(|started| started.trace.as_deref());
-    let parent = started.and_then(|started| started.parent.as_ref());
-    let (output, error, reason) = match history.ending() {
-        Some(Ending::OrchestrationCompleted { output }) => (Some(output), None, None),
-        Some(Ending::OrchestrationFailed { error }) => (None, Some(error), None),
-        Some(Ending::OrchestrationCancelled { reason, .. } | Ending::OrchestrationTerminated { reason }) => {
-            (None, None, Some(reason))
-        }
-        Some(Ending::OrchestrationContinuedAsNew { .. }) | None => (None, None, None),
-    };
-    let events = history.flatten().count();
+    let InstanceDetails { instance: status, output, error, reason, trace, waits_for, .. } = &details;
     if as_json {
-        let input = started.map(|started| &started.input);
-        let (turns, events) = damage.is_none().then_some((history.turns.len(), events)).unzip();
-        let reason = reason.map(String::as_str);
-        let activities = tried;
-        return object(&ShownObject {
-            instance: &status,
-            turns,
-            events,
-            input,
-            output,
-            error,
-            reason,
-            waits_for: waits,
-            more_waits: more,
-            untaken_events: explained
-                .as_ref()
-                .map_or(&BTreeMap::new(), |explained| &explained.untaken_events),
-            activities,
-            trace,
-            remedy: status
-                .blocked
-                .as_ref()
-                .map(|blocked| store.advice(&remedy(&status.id, &status.name, blocked))),
-            damage,
-        });
+        let advice = |blocked| store.advice(&remedy(&status.id, &status.name, blocked));
+        let remedy = status.blocked.as_ref().map(advice);
+        return object(&ShownObject { details: &details, activities: tried, remedy });
     }
+    let started = history.started();
+    let parent = started.and_then(|started| started.parent.as_ref());
     let mut rows = vec![
         ("id", status.id.clone()),
         ("key", status.key.to_string()),
@@ -189,26 +132,27 @@ pub(crate) async fn show(store: &StoreAt, id: &str, as_json: bool) -> Result<(),
     rows.extend(last_resume(&history).map(|words| ("resumed", words)));
     rows.extend(parent.map(|link| ("parent", link.instance.clone())));
     // The length of a damaged history is unknown.
-    if damage.is_none() {
-        let (turns, events) = (many(history.turns.len() as u64, "turn"), many(events as u64, "event"));
-        rows.push(("history", format!("{turns}, {events}")));
+    if let (Some(turns), Some(events)) = (details.turns, details.events) {
+        rows.push(("history", format!("{}, {}", many(turns, "turn"), many(events, "event"))));
     }
     for (name, value) in &status.attributes {
         rows.push(("attribute", format!("{name} = {}", value.as_json())));
     }
     rows.extend(status.published.as_ref().map(|published| ("published", published.to_text())));
     rows.extend(started.map(|started| ("input", fitting(started.input.as_json(), 400))));
-    rows.extend(output.map(|output| ("output", fitting(output.as_json(), 400))));
-    rows.extend(error.map(|error| ("error", fitting(error.as_json(), 400))));
-    rows.extend(reason.map(|reason| ("reason", reason.clone())));
-    let why = why_it_waits(&status, waits).into_iter();
+    rows.extend(output.as_ref().map(|output| ("output", fitting(output.as_json(), 400))));
+    rows.extend(error.as_ref().map(|error| ("error", fitting(error.as_json(), 400))));
+    rows.extend(reason.as_ref().map(|reason| ("reason", reason.clone())));
+    let why = why_it_waits(status, waits_for).into_iter();
     rows.extend(why.map(|(label, text)| (label, store.advice(&text))));
+    let more = details.more_waits;
     rows.extend((more > 0).then(|| ("waits for", format!("{more} more operations"))));
-    rows.extend(explained.as_ref().and_then(Explanation::untaken_text).map(|untaken| ("unread", untaken)));
-    rows.extend(trace.map(|trace| ("trace", trace.parent.clone())));
-    rows.extend(trace.and_then(|trace| trace.state.clone()).map(|state| ("trace state", state)));
+    rows.extend(details.untaken_text().map(|untaken| ("unread", untaken)));
+    rows.extend(trace.as_ref().map(|trace| ("trace", trace.parent.clone())));
+    let state = trace.as_ref().and_then(|trace| trace.state.clone());
+    rows.extend(state.map(|state| ("trace state", state)));
     rows.extend(attempts::latest(&tried).into_iter().map(|line| ("attempts", line)));
-    rows.extend(damage_rows(store, &status, damage));
+    rows.extend(damage_rows(store, status, details.damage.clone()));
     table(&pairs(rows))?;
     if let Some(blocked) = &status.blocked {
         line(format!("\n{}", blocked.report.trim_end()))?;

@@ -88,11 +88,12 @@ async fn run_command(arguments: Arguments, codecs: Codecs) -> Result<(), Failure
     let Arguments { store: url, json: as_json, command } = arguments;
     let store = StoreAt { url, codecs };
     match command {
-        Command::Demo { orders, kills, nodes, keep } => {
+        Command::Demo { orders, kills, nodes, keep, serve, listen } => {
             let (orders, kills) = (orders as usize, kills as usize);
             let server = store.url.filter(|url| is_postgres(url));
             let nodes = nodes.map(|nodes| nodes as usize);
-            demo::run(demo::Demo { orders, kills, server, nodes, keep, as_json }).await
+            let listen = serve.then_some(listen);
+            demo::run(demo::Demo { orders, kills, server, nodes, keep, listen, as_json }).await
         }
         Command::DemoWorker { ledger, node } => {
             demo::run_worker(store.url.as_deref().unwrap_or_default(), &ledger, node).await

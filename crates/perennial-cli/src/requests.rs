@@ -178,6 +178,21 @@ pub(crate) async fn skip(
     Ok(())
 }
 
+/// Makes the next attempt of an activity now.
+pub(crate) async fn retry_activity(
+    client: &Client,
+    id: &str,
+    event: EventId,
+    as_json: bool,
+) -> Result<(), Failure> {
+    let status = client.status(id).await?;
+    client.bound_to(status.key).retry_activity(id, status.execution, event).await?;
+    match as_json {
+        true => object(&json!({"id": id, "activity": event, "retried": true})),
+        false => line(format!("{id}: the next attempt of activity {event} is made now")),
+    }
+}
+
 /// Makes a call with a completion token.
 pub(crate) async fn complete(client: &Client, attempt: Attempt, as_json: bool) -> Result<(), Failure> {
     let outcome = match attempt {

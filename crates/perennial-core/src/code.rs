@@ -295,6 +295,8 @@ error_codes! {
         "stop every process that uses the two stores, and move to a new file or schema";
     MoveMismatch "0643" "move does not match" final
         "stop every process that writes to one of the stores, and repeat the move to a new file or schema";
+    NotWaiting "0644" "not waiting" final
+        "look at what the instance waits for; only the pause before another attempt can be cut short";
 
     NotAuthenticated "0801" "not authenticated" final
         "send a token as `Authorization: Bearer TOKEN`, or log in";

@@ -38,9 +38,9 @@ pub use context::{
     State, SystemCallFuture, Timeout, TimerFuture, TryJoin, UnitHandle, WaitFuture, WaitUntil,
 };
 pub use execution::{
-    Execution, ExecutionOptions, Handlers, Interrupter, Limits, Nondeterminism, OrchestrationHandler,
-    QueryFailure, ReplayReport, Replayer, Side, StaleJob, Successor, TurnFailure, TurnTaken, UpdateRefusal,
-    note_panic,
+    Execution, ExecutionOptions, HandlerNames, Handlers, Interrupter, Limits, Nondeterminism,
+    OrchestrationHandler, QueryFailure, ReplayReport, Replayer, Side, StaleJob, Successor, TurnFailure,
+    TurnTaken, UpdateRefusal, note_panic,
 };
 pub use history::{
     ActivityError, ActivityOptions, Attributes, Backoff, CancelRequest, ChildError, ChildOptions,

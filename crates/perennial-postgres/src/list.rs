@@ -25,32 +25,32 @@ const CONDITIONS: &str = "($3::smallint[] IS NULL OR i.status = ANY ($3)) AND ($
      AND ($5::text IS NULL OR i.version = $5) AND ($6::text IS NULL OR starts_with(i.id, $6)) \
      AND ($7::boolean IS NULL OR (i.blocked IS NOT NULL) = $7) AND ($8::text IS NULL OR i.parent_key = $8) \
      AND ($9::bigint IS NULL OR i.created_ms >= $9) AND ($10::bigint IS NULL OR i.created_ms < $10) \
-     AND ($11::bigint IS NULL OR i.ended_ms < $11)";
+     AND ($11::bigint IS NULL OR i.ended_ms < $11) AND ($12::bigint IS NULL OR i.ended_ms >= $12)";
 
-/// The tables and the condition of each kind of source. Its own parameters are numbered from `$12` in a page and from
+/// The tables and the condition of each kind of source. Its own parameters are numbered from `$13` in a page and from
 /// `$2` in a count. The last value is true if the index does not return rows in the order of keys, so that all of them
 /// have to be sorted.
 const PLACES: [(&str, &str, bool); 10] = [
     ("@.instances AS i", "true", false),
     ("@.instances AS i", "i.blocked IS NOT NULL", true),
-    ("@.instances AS i", "i.status = $12::smallint AND i.status <> 2", false),
-    ("@.instances AS i", "i.name = $12::text", false),
-    ("@.instances AS i", "i.parent_key = $12::text AND i.parent_key IS NOT NULL", false),
+    ("@.instances AS i", "i.status = $13::smallint AND i.status <> 2", false),
+    ("@.instances AS i", "i.name = $13::text", false),
+    ("@.instances AS i", "i.parent_key = $13::text AND i.parent_key IS NOT NULL", false),
     (
         "@.attributes AS a JOIN @.instances AS i ON i.key = a.key",
-        "a.name = $12::text AND a.order_key = $13::bytea",
+        "a.name = $13::text AND a.order_key = $14::bytea",
         false,
     ),
     (
         "@.attributes AS a JOIN @.instances AS i ON i.key = a.key",
-        "a.name = $12::text AND a.order_key >= $13::bytea AND a.order_key <= $14::bytea",
+        "a.name = $13::text AND a.order_key >= $14::bytea AND a.order_key <= $15::bytea",
         true,
     ),
-    ("@.instances AS i", "i.id >= $12::text AND i.id < $13::text", true),
-    ("@.instances AS i", "i.id >= $12::text", true),
+    ("@.instances AS i", "i.id >= $13::text AND i.id < $14::text", true),
+    ("@.instances AS i", "i.id >= $13::text", true),
     (
         "@.instances AS i",
-        "i.status = ANY ('{0,1,2,3,4,5}') AND i.ended_ms < $12::bigint AND i.ended_ms IS NOT NULL",
+        "i.status = ANY ('{0,1,2,3,4,5}') AND i.ended_ms >= $13::bigint AND i.ended_ms < $14::bigint AND i.ended_ms IS NOT NULL",
         true,
     ),
 ];
@@ -59,7 +59,7 @@ const PLACES: [(&str, &str, bool); 10] = [
 static STATEMENTS: LazyLock<Vec<[String; 4]>> = LazyLock::new(|| {
     let statements = |(tables, condition, is_sorted): &(&str, &str, bool)| {
         let key = if tables.starts_with("@.attributes") && !is_sorted { "a.key" } else { "i.key" };
-        let own = condition.replace("$12", "$2").replace("$13", "$3").replace("$14", "$4");
+        let own = condition.replace("$13", "$2").replace("$14", "$3").replace("$15", "$4");
         let own_tables = *tables;
         // The subquery makes the server search the source before it sorts. Otherwise it may estimate that scanning all
         // rows in the order of keys finds a match sooner.
@@ -96,7 +96,7 @@ fn kind(source: &Source) -> usize {
         Source::AttributeRange(..) => 6,
         Source::Ids(_, Some(_)) => 7,
         Source::Ids(_, None) => 8,
-        Source::EndedBefore(_) => 9,
+        Source::Ended(..) => 9,
     }
 }
 
@@ -123,7 +123,9 @@ fn values(source: &Source) -> Vec<(Box<dyn ToSql + Sync + Send>, Type)> {
         Source::Ids(from, Some(before)) => {
             vec![(Box::new(from.clone()), Type::TEXT), (Box::new(before.clone()), Type::TEXT)]
         }
-        Source::EndedBefore(at_ms) => vec![(Box::new(bound(*at_ms)), Type::INT8)],
+        Source::Ended(from_ms, before_ms) => {
+            vec![(Box::new(bound(*from_ms)), Type::INT8), (Box::new(bound(*before_ms)), Type::INT8)]
+        }
     }
 }
 
@@ -153,7 +155,7 @@ pub(crate) async fn list(
     let limit = limit.max(1);
     let wanted = limit.saturating_add(1);
     let mut rows = Vec::new();
-    for source in sources(inner, filter).await? {
+    for source in sources(inner, filter, needs_sorting).await? {
         rows.extend(gather(inner, &source, filter, after, wanted).await?);
     }
     let mut rows = in_order(rows, filter.newest_first);
@@ -173,7 +175,8 @@ pub(crate) async fn count(inner: &Inner, filter: &Criteria, at_most: u64) -> Res
         && filter.paused.is_none()
         && filter.blocked.is_none();
     let mut counted: u64 = 0;
-    for source in sources(inner, filter).await? {
+    // The order does not matter, so any index may find the rows.
+    for source in sources(inner, filter, |_| false).await? {
         if is_servers {
             let left = at_most.saturating_sub(counted).saturating_add(1);
             let rows = query_source(inner, &source, filter, 2, Uuid::nil(), bound(left)).await?;
@@ -254,7 +257,8 @@ async fn query_source(
     let blocked = filter.blocked.filter(|blocked| *blocked);
     let parent = filter.parent.map(|parent| parent.to_string());
     let (from, before) = (filter.created_from_ms.map(bound), filter.created_before_ms.map(bound));
-    let (ended, own) = (filter.ended_before_ms.map(bound), values(source));
+    let (ended_before, ended_from) = (filter.ended_before_ms.map(bound), filter.ended_from_ms.map(bound));
+    let own = values(source);
     let mut arguments: Vec<Argument<'_>> = vec![
         (&after, Type::UUID),
         (&limit, Type::INT8),
@@ -266,14 +270,19 @@ async fn query_source(
         (&parent, Type::TEXT),
         (&from, Type::INT8),
         (&before, Type::INT8),
-        (&ended, Type::INT8),
+        (&ended_before, Type::INT8),
+        (&ended_from, Type::INT8),
     ];
     arguments.extend(own.iter().map(|(value, type_)| (&**value as &(dyn ToSql + Sync), type_.clone())));
     inner.query_planned(&STATEMENTS[kind(source)][statement], &arguments).await
 }
 
 /// Chooses the sources that together contain every match and have the fewest other rows.
-async fn sources(inner: &Inner, filter: &Criteria) -> Result<Vec<Source>, StoreError> {
+async fn sources(
+    inner: &Inner,
+    filter: &Criteria,
+    needs_sorting: fn(&Source) -> bool,
+) -> Result<Vec<Source>, StoreError> {
     let mut choice = SourceChoice::new(filter, needs_sorting);
     while let Some(source) = choice.to_count() {
         let rows = size(inner, source, SourceChoice::COUNT_LIMIT).await?;

@@ -28,9 +28,10 @@
 //! | `access` | tokens, sessions, host and origin checks |
 //! | `ask`, `answer`, `problem` | a request that was let in; its answer as JSON; errors |
 //! | `query`, `segment`, `cursor` | parameters; ids in paths; places in lists |
-//! | `route`, `schema`, `openapi` | the table of routes, and the document |
+//! | `route`, `schema`, `components`, `openapi` | the table of routes, and the document |
 //! | `routes` | the handlers, one file per group |
 //! | `listing`, `turn_walk` | filters of lists and bounded scans; pages of histories |
+//! | `histories`, `timeline` | what was computed from histories, brought forward by new turns |
 //! | `stream` | live changes whose cursor is the history |
 //! | `operations` | work over all instances of a filter |
 //! | `serve` | listeners, TLS, limits of connections, stopping |
@@ -38,9 +39,11 @@
 mod access;
 mod answer;
 mod ask;
+mod components;
 mod cursor;
 mod dashboard;
 mod gate;
+mod histories;
 mod listing;
 mod openapi;
 mod operations;
@@ -56,6 +59,7 @@ mod serve;
 mod server;
 mod stop;
 mod stream;
+mod timeline;
 mod turn_walk;
 
 /// The guide's page, so that its code is compiled.

@@ -60,7 +60,6 @@ enum Scan {
     Root(bool),
     BlockedCode(String),
     BlockedCause(String),
-    EndedFrom(u64),
     MinDuration { ms: u64, now_ms: u64 },
     Retrying { keys: BTreeSet<InstanceKey>, wanted: bool },
     WaitsFor(String),
@@ -133,7 +132,7 @@ impl Selection {
                 Payload::from_json(value).map_err(|_| Problem::bad_request("an attribute is not JSON"))?;
             filter = filter.attribute(name, value);
         }
-        filter = times(filter, query, &mut scans);
+        filter = times(filter, query);
         let list = query.canonical(&["cursor", "limit", "include", "wait_ms", "by"]);
         let selection = Selection { filter, scans, list };
         selection.with_scans(client, query).await
@@ -274,7 +273,6 @@ impl Scan {
             Scan::Root(wanted) => row.parent.is_none() == *wanted,
             Scan::BlockedCode(code) => row.blocked.as_ref().is_some_and(|blocked| blocked.code == *code),
             Scan::BlockedCause(cause) => row.blocked.as_ref().is_some_and(|blocked| blocked.cause == *cause),
-            Scan::EndedFrom(from_ms) => ended_ms.is_some_and(|ended_ms| ended_ms >= *from_ms),
             Scan::MinDuration { ms, now_ms } => {
                 ended_ms.unwrap_or(*now_ms).saturating_sub(row.created.as_millis()) >= *ms
             }
@@ -285,7 +283,7 @@ impl Scan {
     }
 }
 
-fn times(mut filter: Filter, query: &Query, scans: &mut Vec<Scan>) -> Filter {
+fn times(mut filter: Filter, query: &Query) -> Filter {
     let time = |name: &str| query.number(name).map(Timestamp::from_millis);
     if let Some(time) = time("created_from_ms") {
         filter = filter.created_from(time);
@@ -293,10 +291,12 @@ fn times(mut filter: Filter, query: &Query, scans: &mut Vec<Scan>) -> Filter {
     if let Some(time) = time("created_before_ms") {
         filter = filter.created_before(time);
     }
+    if let Some(time) = time("ended_from_ms") {
+        filter = filter.ended_from(time);
+    }
     if let Some(time) = time("ended_before_ms") {
         filter = filter.ended_before(time);
     }
-    scans.extend(query.number("ended_from_ms").map(Scan::EndedFrom));
     filter
 }
 

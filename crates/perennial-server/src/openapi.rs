@@ -7,14 +7,11 @@ use axum::http::Method;
 use perennial::ErrorCode;
 use serde_json::{Map, Value, json};
 
-use crate::listing::STATUSES;
+use crate::components;
 use crate::problem::status;
 use crate::query::{Kind, Parameter};
 use crate::route::{Cost, Input, JSON, Needs, Output, ROUTES, Route};
-use crate::routes;
-use crate::schema::{
-    Schema, all_of, array, boolean, integer, map, named, nullable, object, payload, reference, string, time,
-};
+use crate::schema::{COMPONENT, Schema, array, boolean, component, named, payload, reference, string};
 
 pub(crate) const API_VERSION: &str = "1";
 
@@ -36,11 +33,15 @@ static DOCUMENT: LazyLock<String> = LazyLock::new(|| {
 });
 
 fn whole() -> Value {
+    let mut schemas: Map<String, Value> = Map::new();
+    for schema in components::shared() {
+        hoisted(schema, &mut schemas);
+    }
     let mut paths: Map<String, Value> = Map::new();
     for route in ROUTES.iter() {
         let path: String = route.segments().flat_map(|segment| ["/", segment]).collect();
         let methods = paths.entry(path).or_insert_with(|| json!({}));
-        methods[route.method.as_str().to_ascii_lowercase()] = operation(route);
+        methods[route.method.as_str().to_ascii_lowercase()] = hoisted(operation(route), &mut schemas);
     }
     json!({
         "openapi": "3.1.0",
@@ -55,13 +56,46 @@ fn whole() -> Value {
         "security": [{"token": []}, {"session": []}],
         "paths": paths,
         "components": {
-            "schemas": components(),
+            "schemas": schemas,
             "securitySchemes": {
                 "token": {"type": "http", "scheme": "bearer"},
                 "session": {"type": "apiKey", "in": "cookie", "name": crate::access::COOKIE},
             },
         },
     })
+}
+
+/// Moves schemas that have names to the components, and refers to them.
+fn hoisted(value: Value, schemas: &mut Map<String, Value>) -> Value {
+    match value {
+        Value::Object(members) => {
+            let mut members: Map<String, Value> =
+                members.into_iter().map(|(name, value)| (name, hoisted(value, schemas))).collect();
+            match members.remove(COMPONENT) {
+                Some(Value::String(name)) => {
+                    let schema = Value::Object(members);
+                    let known = schemas.entry(name.clone()).or_insert_with(|| schema.clone());
+                    assert_eq!(*known, schema, "two schemas have the name {name}");
+                    reference(&name)
+                }
+                _ => Value::Object(members),
+            }
+        }
+        Value::Array(items) => items.into_iter().map(|item| hoisted(item, schemas)).collect(),
+        value => value,
+    }
+}
+
+/// The schema of an answer. Every object has a name, for those who generate types: that of the operation if no other.
+fn answer_schema(route: &Route, schema: Schema) -> Schema {
+    let is_object = schema["type"] == "object" && schema["properties"].is_object();
+    match is_object && schema[COMPONENT].is_null() {
+        true => {
+            let (first, rest) = route.name.split_at(1);
+            component(&format!("{}{rest}Answer", first.to_ascii_uppercase()), schema)
+        }
+        false => schema,
+    }
 }
 
 fn operation(route: &Route) -> Value {
@@ -145,7 +179,7 @@ fn responses(route: &Route) -> Value {
     for Output { status, about, media, schema } in &route.outputs {
         let mut response = json!({"description": about});
         if let Some(schema) = schema {
-            response["content"] = json!({*media: {"schema": schema()}});
+            response["content"] = json!({*media: {"schema": answer_schema(route, schema())}});
         } else if !media.is_empty() {
             response["content"] = json!({*media: {"schema": string()}});
         }
@@ -198,127 +232,4 @@ fn codes(route: &Route) -> BTreeSet<ErrorCode> {
         codes.insert(C::Busy);
     }
     codes
-}
-
-/// The schemas that several routes share.
-fn components() -> Value {
-    let instance = reference("Instance");
-    let waits = object(&[], &[("waits_for", array(reference("Wait"))), ("more_waits", integer())]);
-    let children = object(&[("children", array(reference("Tree"))), ("more_children", boolean())], &[]);
-    let event = object(&[("id", integer()), ("event", json!({"type": "object"}))], &[("unit", string())]);
-    let trace = object(&[("parent", string())], &[("state", string())]);
-    json!({
-        "Status": named(STATUSES),
-        "Instance": instance_schema(),
-        "ListedInstance": all_of(vec![instance.clone(), waits]),
-        "InstanceDetails": all_of(vec![instance.clone(), routes::details_members()]),
-        "Tree": all_of(vec![instance, children]),
-        "Blocked": blocked_schema(),
-        "Wait": {
-            "type": "object",
-            "properties": {"text": string(), "kind": string(), "remedy": string()},
-            "required": ["text", "kind"],
-            "additionalProperties": true,
-        },
-        "Explanation": explanation_schema(),
-        "TraceContext": trace,
-        "Event": event,
-        "Node": node_schema(),
-        "Operation": routes::operation_schema(),
-        "Problem": problem_schema(),
-    })
-}
-
-fn instance_schema() -> Schema {
-    let parent = object(
-        &[("instance", string()), ("key", string()), ("execution", integer()), ("event_id", integer())],
-        &[],
-    );
-    let mut parent = parent;
-    parent["additionalProperties"] = json!(true);
-    object(
-        &[
-            ("id", string()),
-            ("key", string()),
-            ("name", string()),
-            ("version", string()),
-            ("status", reference("Status")),
-            ("execution", integer()),
-            ("blocked", nullable(reference("Blocked"))),
-            ("attributes", map(payload())),
-            ("published", nullable(payload())),
-            ("parent", nullable(parent)),
-            ("created_ms", time()),
-            ("ended_ms", nullable(time())),
-            ("wake_at_ms", nullable(time())),
-        ],
-        &[],
-    )
-}
-
-fn blocked_schema() -> Schema {
-    let open = || json!({"type": "object", "additionalProperties": true});
-    object(
-        &[
-            ("code", string()),
-            ("cause", string()),
-            ("reason", string()),
-            ("report", string()),
-            ("since_ms", time()),
-            ("attempts", integer()),
-        ],
-        &[("divergence", open()), ("event", integer()), ("message", integer()), ("pause", open())],
-    )
-}
-
-fn explanation_schema() -> Schema {
-    object(
-        &[
-            ("id", string()),
-            ("key", string()),
-            ("status", reference("Status")),
-            ("at_ms", time()),
-            ("waits", array(reference("Wait"))),
-            ("more", integer()),
-        ],
-        &[("untaken_events", map(integer())), ("ending", string())],
-    )
-}
-
-fn node_schema() -> Schema {
-    object(
-        &[
-            ("id", string()),
-            ("name", string()),
-            ("host", string()),
-            ("process", integer()),
-            ("version", string()),
-            ("since", time()),
-            ("expires", time()),
-            ("is_live", boolean()),
-            ("owns_shards", boolean()),
-            ("lanes", integer()),
-            ("shards", integer()),
-            ("orchestrations", array(array(string()))),
-            ("activities", array(string())),
-            ("tags", array(string())),
-            ("slots", integer()),
-        ],
-        &[],
-    )
-}
-
-fn problem_schema() -> Schema {
-    object(
-        &[
-            ("type", string()),
-            ("title", string()),
-            ("status", integer()),
-            ("detail", string()),
-            ("code", string()),
-            ("remedy", string()),
-            ("retryable", boolean()),
-        ],
-        &[("id", string()), ("existing", reference("Status")), ("limit", integer()), ("error", payload())],
-    )
 }

@@ -5,18 +5,18 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-use perennial::{Client, ClientError, InstanceView, Payload, Timestamp};
+use perennial::client::{self, Action};
+use perennial::{Client, ErrorCode, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use crate::listing::Selection;
 use crate::problem::Problem;
+use crate::routes::CountView;
 use crate::stop::Stop;
 
 /// How long an operation that has ended is remembered, and how many are.
 const KEPT: Duration = Duration::from_secs(24 * 3_600);
 const MAX_KEPT: usize = 1_000;
-/// How many failures are named.
-const NAMED_FAILURES: usize = 20;
 /// How many instances are listed at a time.
 const PAGE: usize = 200;
 
@@ -28,6 +28,8 @@ pub(crate) enum Verb {
     Terminate,
     Raise,
     Retry,
+    /// Makes the attempts that activities wait for now.
+    RetryActivities,
     Pause,
     Resume,
     Delete,
@@ -40,11 +42,11 @@ pub(crate) enum Verb {
 pub(crate) struct Plan {
     pub(crate) verb: Verb,
     pub(crate) filter: String,
-    pub(crate) reason: String,
-    pub(crate) event: String,
-    pub(crate) payload: Payload,
-    pub(crate) force: bool,
+    pub(crate) action: Action,
     pub(crate) at_most: Option<u64>,
+    pub(crate) total: CountView,
+    pub(crate) reason: Option<String>,
+    pub(crate) event: Option<String>,
 }
 
 /// Where an operation stands.
@@ -61,6 +63,15 @@ pub(crate) struct Progress {
     skipped: u64,
     failed: u64,
     failures: Vec<Failure>,
+    reasons: Vec<Reason>,
+    /// How many instances the filter showed when it began.
+    total: CountView,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    event: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ended_ms: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     ended_because: Option<String>,
 }
@@ -69,6 +80,14 @@ pub(crate) struct Progress {
 struct Failure {
     id: String,
     error: String,
+}
+
+/// How many failed for one reason.
+#[derive(Clone, Debug, Serialize)]
+struct Reason {
+    code: String,
+    text: &'static str,
+    count: u64,
 }
 
 #[derive(Debug)]
@@ -112,6 +131,11 @@ impl Operations {
             skipped: 0,
             failed: 0,
             failures: Vec::new(),
+            reasons: Vec::new(),
+            total: plan.total,
+            reason: plan.reason.clone(),
+            event: plan.event.clone(),
+            ended_ms: None,
             ended_because: None,
         };
         let operation = Arc::new(Operation {
@@ -160,7 +184,9 @@ impl Operation {
 
     async fn run(&self, client: &Client, selection: &Selection, plan: &Plan, stop: &Stop) {
         let ended = self.work(client, selection, plan, stop).await;
+        let now = client.now().await.ok();
         let mut progress = lock(&self.progress);
+        progress.ended_ms = now.map(Timestamp::as_millis);
         (progress.state, progress.ended_because) = match ended {
             Ok(None) => ("done", None),
             Ok(Some(reason)) => ("stopped", Some(reason.to_owned())),
@@ -176,33 +202,21 @@ impl Operation {
         plan: &Plan,
         stop: &Stop,
     ) -> Result<Option<&'static str>, Problem> {
-        let mut after = None;
+        let (mut after, mut report) = (None, client::Progress::default());
         loop {
             let page = selection.page(client, after, PAGE).await?;
-            for row in &page.rows {
-                if self.stops.load(Ordering::Relaxed) {
-                    return Ok(Some("it was told to stop"));
+            let tell = |so_far: &client::Progress| lock(&self.progress).note(so_far);
+            let why_not = |so_far: &client::Progress| match () {
+                () if self.stops.load(Ordering::Relaxed) => Some("it was told to stop"),
+                () if stop.is_stopped() => Some("the server stopped"),
+                () if plan.at_most.is_some_and(|at_most| so_far.done >= at_most) => {
+                    Some("at_most was reached")
                 }
-                if stop.is_stopped() {
-                    return Ok(Some("the server stopped"));
-                }
-                if plan.at_most.is_some_and(|at_most| lock(&self.progress).done >= at_most) {
-                    return Ok(Some("at_most was reached"));
-                }
-                let outcome = plan.apply(client, row).await;
-                let mut progress = lock(&self.progress);
-                progress.seen += 1;
-                match outcome {
-                    Ok(true) => progress.done += 1,
-                    Ok(false) => progress.skipped += 1,
-                    Err(error @ ClientError::Stopped { .. }) => return Err(error.into()),
-                    Err(error) => {
-                        progress.failed += 1;
-                        if progress.failures.len() < NAMED_FAILURES {
-                            progress.failures.push(Failure { id: row.id.clone(), error: error.to_string() });
-                        }
-                    }
-                }
+                () => None,
+            };
+            let goes_on = |so_far: &client::Progress| why_not(so_far).is_none();
+            if !client.act_on(&page.rows, &plan.action, &mut report, tell, goes_on).await? {
+                return Ok(why_not(&report).or(Some("it was told to stop")));
             }
             after = page.next;
             if after.is_none() {
@@ -212,38 +226,17 @@ impl Operation {
     }
 }
 
-impl Plan {
-    /// Acts on an instance that was listed, and on no other that has its id by now. Returns whether it applied.
-    async fn apply(&self, client: &Client, row: &InstanceView) -> Result<bool, ClientError> {
-        let (client, id) = (client.bound_to(row.key), row.id.as_str());
-        let is_final = row.status.is_final();
-        let is_paused = row.blocked.as_ref().is_some_and(|blocked| blocked.pause.is_some());
-        let done = match self.verb {
-            Verb::Prune if !is_final => return Ok(false),
-            Verb::Prune => client.delete(id, false).await.map(drop),
-            Verb::Delete => client.delete(id, self.force).await.map(drop),
-            _ if is_final => return Ok(false),
-            Verb::Cancel => client.cancel(id, &self.reason).await,
-            Verb::Terminate => client.terminate(id, &self.reason).await,
-            Verb::Raise => client.raise_event(id, self.event.as_str(), self.payload.clone()).await,
-            Verb::Retry if is_paused || row.blocked.is_none() => return Ok(false),
-            Verb::Retry => client.retry(id).await,
-            Verb::Pause => client.pause(id, self.reason.as_str()).await,
-            Verb::Resume if !is_paused => return Ok(false),
-            Verb::Resume => client.resume(id, self.reason.as_str()).await,
-        };
-        match done {
-            Ok(()) => Ok(true),
-            Err(
-                ClientError::NotFound { .. }
-                | ClientError::AnotherInstance { .. }
-                | ClientError::Ended { .. }
-                | ClientError::NotBlocked { .. }
-                | ClientError::OrchestrationPaused { .. }
-                | ClientError::NotEnded { .. },
-            ) => Ok(false),
-            Err(error) => Err(error),
+impl Progress {
+    fn note(&mut self, so_far: &client::Progress) {
+        (self.seen, self.done) = (so_far.seen, so_far.done);
+        (self.skipped, self.failed) = (so_far.skipped, so_far.failed);
+        for (id, error) in so_far.failures.iter().skip(self.failures.len()) {
+            self.failures.push(Failure { id: id.clone(), error: error.clone() });
         }
+        let title = |code: &str| code.parse::<ErrorCode>().map_or("", ErrorCode::title);
+        let reason =
+            |(code, count): (&String, &u64)| Reason { code: code.clone(), text: title(code), count: *count };
+        self.reasons = so_far.reasons.iter().map(reason).collect();
     }
 }
 

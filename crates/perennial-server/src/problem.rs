@@ -153,6 +153,7 @@ pub(crate) fn status(code: ErrorCode) -> StatusCode {
         | C::Ended
         | C::NotBlocked
         | C::NotBlockedBy
+        | C::NotWaiting
         | C::NotEnded
         | C::Blocked
         | C::OrchestrationPaused
@@ -225,6 +226,7 @@ fn error_id(error: &ClientError) -> Option<String> {
         | E::Full { id, .. }
         | E::NotBlocked { id }
         | E::NotBlockedBy { id, .. }
+        | E::NotWaiting { id, .. }
         | E::NotReset { id, .. }
         | E::OrchestrationPaused { id, .. }
         | E::BadEvent { id, .. }

@@ -59,6 +59,20 @@ pub(crate) fn object(required: &[(&str, Schema)], optional: &[(&str, Schema)]) -
     json!({"type": "object", "properties": properties, "required": names})
 }
 
+/// A schema that the document has under a name, and refers to wherever it is used.
+pub(crate) fn component(name: &str, mut schema: Schema) -> Schema {
+    schema[COMPONENT] = json!(name);
+    schema
+}
+
+/// Marks a schema with its name until the document is made.
+pub(crate) const COMPONENT: &str = "x-component";
+
+/// A page of a list.
+pub(crate) fn page(name: &str, rows: Schema, optional: &[(&str, Schema)]) -> Schema {
+    component(name, object(&[("rows", array(rows)), ("next", nullable(string()))], optional))
+}
+
 /// An object with the members of others.
 pub(crate) fn all_of(parts: Vec<Schema>) -> Schema {
     json!({"allOf": parts})

@@ -28,8 +28,13 @@ pub(crate) fn encode(name: &str) -> String {
     if matches!(name, "" | "." | "..") || name.starts_with('~') {
         return format!("~{}", URL_SAFE_NO_PAD.encode(name));
     }
-    let mut encoded = String::with_capacity(name.len());
-    for byte in name.bytes() {
+    percent_encode(name)
+}
+
+/// Encodes a text so that it stands for itself in a path or a query.
+pub(crate) fn percent_encode(text: &str) -> String {
+    let mut encoded = String::with_capacity(text.len());
+    for byte in text.bytes() {
         match byte {
             b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' => {
                 encoded.push(char::from(byte))

@@ -6,6 +6,7 @@ use perennial::Client;
 use tokio::sync::Semaphore;
 
 use crate::access::{Failures, Sessions};
+use crate::histories::Histories;
 use crate::operations::Operations;
 use crate::options::{Caller, Options, Role};
 use crate::stop::Stop;
@@ -23,6 +24,7 @@ pub(crate) struct Server {
     pub(crate) heavy: Arc<Semaphore>,
     pub(crate) streams: Arc<Semaphore>,
     pub(crate) operations: Operations,
+    pub(crate) histories: Histories,
 }
 
 impl Server {
@@ -35,6 +37,7 @@ impl Server {
             heavy: Arc::new(Semaphore::new(HEAVY_REQUESTS)),
             streams: Arc::new(Semaphore::new(STREAMS)),
             operations: Operations::default(),
+            histories: Histories::default(),
         })
     }
 

@@ -25,10 +25,9 @@ impl Walk {
         let query = &ask.query;
         let after = match query.number("event") {
             Some(event) => {
-                let found = client.find_event(ask.id(), execution, EventId(event)).await?;
-                let missing = || Problem::nothing(format!("execution {execution} has no event {event}"));
+                let turn = turn_with(ask, client, execution, EventId(event)).await?;
                 let half = super::routes::limit(query) as u64 / 2;
-                Some(found.ok_or_else(missing)?.turn.saturating_sub(half + 1))
+                Some(turn.saturating_sub(half + 1))
             }
             None => query.number("after_turn"),
         };
@@ -73,6 +72,22 @@ impl Walk {
         }
         Ok(turns)
     }
+}
+
+/// The number of the turn that recorded an event.
+pub(crate) async fn turn_with(
+    ask: &Ask,
+    client: &Client,
+    execution: u64,
+    event: EventId,
+) -> Result<u64, Problem> {
+    let key = client.status(ask.id()).await?.key;
+    if let Some(turn) = ask.server.histories.turn_of(key, execution, event) {
+        return Ok(turn);
+    }
+    let found = client.find_event(ask.id(), execution, event).await?;
+    let missing = || Problem::nothing(format!("execution {execution} has no event {event}"));
+    Ok(found.ok_or_else(missing)?.turn)
 }
 
 /// Narrows the events of a history.

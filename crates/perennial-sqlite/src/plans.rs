@@ -278,7 +278,7 @@ fn s7_lists_go_by_an_index_in_the_order_of_keys() {
         Source::Name("checkout".to_owned()),
         Source::Parent("parent-1".to_owned()),
         Source::Ids("order-".to_owned(), Some("order.".to_owned())),
-        Source::EndedBefore(1),
+        Source::Ended(0, 1),
     ];
     for connection in [empty(), filled()] {
         for source in &sources {
@@ -349,7 +349,7 @@ fn s16_a_list_by_a_range_of_an_attribute_reads_the_index_and_sorts_keys_alone() 
 #[test]
 fn g33_what_is_old_enough_to_be_pruned_is_found_by_when_it_ended() {
     for connection in [empty(), filled()] {
-        let steps = plan(&connection, &Source::EndedBefore(1).sql(false));
+        let steps = plan(&connection, &Source::Ended(0, 1).sql(false));
         assert_eq!(
             steps[0], "SEARCH instances USING INDEX instances_ended (status=? AND ended_ms>? AND ended_ms<?)",
             "{steps:?}"

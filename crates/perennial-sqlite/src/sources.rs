@@ -58,9 +58,9 @@ impl Indexed for Source {
             ),
             Source::Ids(_, Some(_)) => ("instances INDEXED BY instances_by_id", "id >= ?2 AND id < ?3"),
             Source::Ids(_, None) => ("instances INDEXED BY instances_by_id", "id >= ?2"),
-            Source::EndedBefore(_) => (
+            Source::Ended(..) => (
                 "instances INDEXED BY instances_ended",
-                "status IN (0, 1, 2, 3, 4, 5) AND ended_ms < ?2 AND ended_ms IS NOT NULL",
+                "status IN (0, 1, 2, 3, 4, 5) AND ended_ms >= ?2 AND ended_ms < ?3 AND ended_ms IS NOT NULL",
             ),
         }
     }
@@ -103,7 +103,7 @@ impl Indexed for Source {
     }
 
     fn needs_sorting(&self) -> bool {
-        matches!(self, Source::AttributeRange(..) | Source::Ids(..) | Source::EndedBefore(_))
+        matches!(self, Source::AttributeRange(..) | Source::Ids(..) | Source::Ended(..))
     }
 
     fn with_values<T>(&self, first: &dyn ToSql, call: impl FnOnce(&[&dyn ToSql]) -> T) -> T {
@@ -114,7 +114,7 @@ impl Indexed for Source {
             Source::Attribute(name, order_key) => call(&[first, name, order_key]),
             Source::AttributeRange(name, KeyRange { from, before }) => call(&[first, name, from, before]),
             Source::Ids(from, Some(before)) => call(&[first, from, before]),
-            Source::EndedBefore(at_ms) => call(&[first, &bound(*at_ms)]),
+            Source::Ended(from_ms, before_ms) => call(&[first, &bound(*from_ms), &bound(*before_ms)]),
         }
     }
 

@@ -319,6 +319,16 @@ pub enum ClientError {
         /// The id of the instance.
         id: String,
     },
+    /// The activity does not wait for another attempt: it runs, is queued, has ended, or is not of this execution.
+    #[error(
+        "{prefix}: activity {event} of instance {id:?} does not wait for another attempt; nothing was done",
+        prefix = self.code().prefix())]
+    NotWaiting {
+        /// The id of the instance.
+        id: String,
+        /// The event that scheduled the activity.
+        event: EventId,
+    },
     /// The instance is not blocked by the event or message that was to be skipped.
     #[error("{prefix}: {}", skippable(.id, *.blocking), prefix = self.code().prefix())]
     NotBlockedBy {

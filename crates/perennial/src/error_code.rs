@@ -54,6 +54,7 @@ impl ClientError {
             ClientError::TooLarge { .. } => ErrorCode::TooLarge,
             ClientError::Full { .. } => ErrorCode::Full,
             ClientError::NotBlocked { .. } => ErrorCode::NotBlocked,
+            ClientError::NotWaiting { .. } => ErrorCode::NotWaiting,
             ClientError::NotBlockedBy { .. } => ErrorCode::NotBlockedBy,
             ClientError::NotReset { .. } => ErrorCode::NotReset,
             ClientError::OrchestrationPaused { .. } => ErrorCode::OrchestrationPaused,

@@ -49,6 +49,7 @@ use crate::typed::RunTarget;
 /// | `parent=KEY` | the children of the instance with this key |
 /// | `attr.city=Oslo` | an attribute by value; also `^=` (prefix), `<`, `<=`, `>`, `>=` |
 /// | `created_from=2026-11-16` | started then or later; RFC 3339, a date, or milliseconds since 1970 |
+/// | `ended_from=…` | ended then or later |
 /// | `created_before=…`, `ended_before=…` | started or ended before then |
 /// | `order=newest` | newest first; `order=oldest` is the default |
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -154,6 +155,12 @@ impl Filter {
         self
     }
 
+    /// Selects instances that ended at this time or later.
+    pub fn ended_from(mut self, time: impl Into<Timestamp>) -> Filter {
+        self.criteria.ended_from_ms = Some(time.into().as_millis());
+        self
+    }
+
     /// Selects instances that ended before this time.
     pub fn ended_before(mut self, time: impl Into<Timestamp>) -> Filter {
         self.criteria.ended_before_ms = Some(time.into().as_millis());
@@ -199,6 +206,7 @@ impl Filter {
             "parent" => self.parent(term.text()?.parse().map_err(|_| term.problem("this is not a key"))?),
             "created_from" | "created_from_ms" => self.created_from(term.time()?),
             "created_before" | "created_before_ms" => self.created_before(term.time()?),
+            "ended_from" | "ended_from_ms" => self.ended_from(term.time()?),
             "ended_before" | "ended_before_ms" => self.ended_before(term.time()?),
             "order" => match term.value {
                 "newest" => self.newest_first(true),
@@ -211,7 +219,7 @@ impl Filter {
 }
 
 const FIELDS: &str = "the fields are status, name, version, id_prefix, blocked, paused, parent, created_from, \
-                      created_before, ended_before, order and attr.NAME";
+                      created_before, ended_from, ended_before, order and attr.NAME";
 
 impl FromStr for Filter {
     type Err = FilterError;
@@ -303,7 +311,8 @@ impl<'a> Term<'a> {
 impl fmt::Display for Filter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Criteria { statuses, name, version, id_prefix, blocked, paused, parent, .. } = &self.criteria;
-        let Criteria { created_from_ms, created_before_ms, ended_before_ms, .. } = self.criteria;
+        let Criteria { created_from_ms, created_before_ms, ended_from_ms, ended_before_ms, .. } =
+            self.criteria;
         let time = |millis: u64| Timestamp::from_millis(millis).to_string();
         let names = statuses.iter().map(|status| status.name()).collect::<Vec<_>>().join(",");
         let single = [
@@ -316,6 +325,7 @@ impl fmt::Display for Filter {
             ("parent", parent.map(|parent| parent.to_string())),
             ("created_from", created_from_ms.map(time)),
             ("created_before", created_before_ms.map(time)),
+            ("ended_from", ended_from_ms.map(time)),
             ("ended_before", ended_before_ms.map(time)),
             ("order", self.criteria.newest_first.then(|| "newest".to_owned())),
         ];

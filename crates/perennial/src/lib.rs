@@ -98,6 +98,7 @@ pub mod context {
 /// The recorded history of an instance: events, grouped into turns. [`Client::history`] reads it,
 /// [`replay::Replayer`] replays it against code.
 pub mod history {
+    pub use perennial_core::shard::child_id;
     pub use perennial_core::{
         ActivityError, ActivityOptions, Attributes, Backoff, CancelRequest, ChildError, ChildOptions,
         ClosePolicy, CorruptHistory, Decision, Delivery, Ending, Event, EventId, EventKind, History,
@@ -129,8 +130,8 @@ pub mod replay {
 /// [`Client::find_stuck`] a store.
 pub mod explain {
     pub use crate::client::{
-        ActivityState, ActivityWait, Explanation, FailedAttempt, Finding, FindingKind, StuckReport, Wait,
-        WaitReason,
+        ActivityState, ActivityWait, Explanation, FailedAttempt, Finding, FindingKind, PastState,
+        StuckReport, Wait, WaitReason,
     };
 }
 

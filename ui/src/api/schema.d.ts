@@ -212,6 +212,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/instances/{id}/activities/{e}/retry": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Makes the attempt that waits for its pause now.
+         * @description Operators may use it.
+         */
+        post: operations["retryActivity"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/instances/{id}/cancel": {
         parameters: {
             query?: never;
@@ -344,6 +364,26 @@ export interface paths {
          * @description Readers may use it.
          */
         get: operations["exportInstance"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/instances/{id}/handlers": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * The queries, updates and events that its code takes.
+         * @description Readers may use it.
+         */
+        get: operations["getHandlers"];
         put?: never;
         post?: never;
         delete?: never;
@@ -704,7 +744,7 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Names and versions, and which nodes have them.
+         * Names and versions, which nodes have them, and which instances need them.
          * @description Readers may use it.
          */
         get: operations["listOrchestrations"];
@@ -796,7 +836,7 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * The owner of each shard.
+         * The owner of each shard, and how late its work is.
          * @description Readers may use it.
          */
         get: operations["listShards"];
@@ -828,6 +868,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/stats/durations": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * How long the instances took that ended last, by orchestration.
+         * @description Readers may use it.
+         */
+        get: operations["getDurations"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/stats/history": {
         parameters: {
             query?: never;
@@ -836,7 +896,7 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * How many instances were started, by bucket of time.
+         * How many instances were started and ended, by bucket of time.
          * @description Readers may use it.
          */
         get: operations["getStatsHistory"];
@@ -880,6 +940,26 @@ export interface paths {
          * @description Readers may use it.
          */
         get: operations["listTasks"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/tasks/groups": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * The same activities by name, tag and state, with their errors by text.
+         * @description Readers may use it.
+         */
+        get: operations["groupTasks"];
         put?: never;
         post?: never;
         delete?: never;
@@ -1016,27 +1096,430 @@ export interface paths {
 export type webhooks = Record<string, never>;
 export interface components {
     schemas: {
+        Attempt: {
+            /** @description Milliseconds since 1970. */
+            began_ms: number;
+            /** @description Milliseconds since 1970. */
+            ended_ms: number;
+            error?: string;
+            node?: string;
+            /** @description Milliseconds since 1970. */
+            queued_ms: number;
+        };
         Blocked: {
             attempts: number;
             cause: string;
             code: string;
-            divergence?: {
-                [key: string]: unknown;
-            };
+            divergence?: components["schemas"]["Divergence"];
             event?: number;
             message?: number;
-            pause?: {
-                [key: string]: unknown;
-            };
+            pause?: components["schemas"]["Pause"];
             reason: string;
             report: string;
             /** @description Milliseconds since 1970. */
             since_ms: number;
+            /** @description Milliseconds since 1970. */
+            tried_ms?: number;
+            /** @description Milliseconds since 1970. */
+            waits_until_ms?: number;
+        };
+        CancelInstanceAnswer: {
+            id: string;
+            key?: string;
+        };
+        CancelRequest: {
+            reason: string;
+            /** @description Milliseconds since 1970. */
+            since_ms: number;
+            /** @description Milliseconds since 1970. */
+            until_ms: number;
+        };
+        Cause: {
+            attempts: number;
+            cause: string;
+            code: string;
+            count: number;
+            difference?: string;
+            divergence?: components["schemas"]["Divergence"];
+            filter: string;
+            /** @description Milliseconds since 1970. */
+            first_ms: number;
+            /** @description Milliseconds since 1970. */
+            last_ms: number;
+            /** @description Milliseconds since 1970. */
+            last_tried_ms?: number;
+            location?: string;
+            name: string;
+            /** @description Milliseconds since 1970. */
+            next_try_ms?: number;
+            reason: string;
+            registered_by?: string[];
+            remedy: string;
+            report: string;
+            samples: string[];
+            version: string;
+        };
+        Causes: {
+            causes: components["schemas"]["Cause"][];
+            count: number;
+            partial: boolean;
+        };
+        Children: {
+            next: string | null;
+            rows: components["schemas"]["ListedInstance"][];
+        };
+        CompleteActivityAnswer: {
+            accepted: boolean;
+        };
+        Count: {
+            more: boolean;
+            rows: number;
+        };
+        DeleteInstanceAnswer: {
+            deleted: number;
+        };
+        Divergence: {
+            code: components["schemas"]["DivergenceSide"];
+            difference: string;
+            event: number;
+            execution: number;
+            hint: string;
+            location?: string;
+            neighbourhood: components["schemas"]["DivergenceRow"][];
+            orchestration: string;
+            recorded: components["schemas"]["DivergenceSide"];
+            turn: number;
+        };
+        DivergenceRow: {
+            code: string;
+            event: number;
+            parts?: boolean;
+            recorded: string;
+        };
+        DivergenceSide: {
+            kind?: string;
+            line?: string;
+        } & {
+            [key: string]: unknown;
+        };
+        DryRun: {
+            count: components["schemas"]["Count"];
+            samples: string[];
+        };
+        Duration: {
+            ended: number;
+            failed: number;
+            max_ms: number;
+            name: string;
+            p50_ms: number;
+            p95_ms: number;
+            p99_ms: number;
+        };
+        Durations: {
+            /** @description Milliseconds since 1970. */
+            at_ms: number;
+            /** @description Milliseconds since 1970. */
+            from_ms: number;
+            of: number;
+            rows: components["schemas"]["Duration"][];
         };
         Event: {
-            event: Record<string, never>;
+            event: components["schemas"]["EventKind"];
             id: number;
             unit?: string;
+        };
+        EventKind: {
+            ActivityCancelRequested?: {
+                source_event_id?: number;
+            } & {
+                [key: string]: unknown;
+            };
+            ActivityCompleted?: {
+                attempts?: number;
+                /** @description A payload as recorded. Hidden ones are `{"hidden":true,"bytes":n}`. */
+                result?: unknown;
+                source_event_id?: number;
+                trail?: unknown[][];
+            } & {
+                [key: string]: unknown;
+            };
+            ActivityFailed?: {
+                attempts?: number;
+                /** @description A payload as recorded. Hidden ones are `{"hidden":true,"bytes":n}`. */
+                error?: unknown;
+                source_event_id?: number;
+                trail?: unknown[][];
+            } & {
+                [key: string]: unknown;
+            };
+            ActivityScheduled?: {
+                id?: string;
+                /** @description A payload as recorded. Hidden ones are `{"hidden":true,"bytes":n}`. */
+                input?: unknown;
+                name?: string;
+                options?: {
+                    [key: string]: unknown;
+                };
+            } & {
+                [key: string]: unknown;
+            };
+            ActivityStopRequested?: {
+                source_event_id?: number;
+            } & {
+                [key: string]: unknown;
+            };
+            AttributesUpserted?: {
+                attributes?: {
+                    [key: string]: unknown;
+                };
+            } & {
+                [key: string]: unknown;
+            };
+            CancelSent?: {
+                grace_ms?: number;
+                instance?: string;
+                reason?: string;
+                reported?: boolean;
+            } & {
+                [key: string]: unknown;
+            };
+            DeliveryReported?: {
+                /** @description A payload as recorded. Hidden ones are `{"hidden":true,"bytes":n}`. */
+                outcome?: unknown;
+                source_event_id?: number;
+            } & {
+                [key: string]: unknown;
+            };
+            ExternalEvent?: {
+                key?: string;
+                name?: string;
+                /** @description A payload as recorded. Hidden ones are `{"hidden":true,"bytes":n}`. */
+                payload?: unknown;
+                trace?: components["schemas"]["TraceContext"];
+            } & {
+                [key: string]: unknown;
+            };
+            ExternalEventSent?: {
+                instance?: string;
+                key?: string;
+                name?: string;
+                /** @description A payload as recorded. Hidden ones are `{"hidden":true,"bytes":n}`. */
+                payload?: unknown;
+                reported?: boolean;
+            } & {
+                [key: string]: unknown;
+            };
+            ExternalEventSkipped?: {
+                event_id?: number;
+            } & {
+                [key: string]: unknown;
+            };
+            ExternalSubscribed?: {
+                name?: string;
+            } & {
+                [key: string]: unknown;
+            };
+            ExternalUnsubscribed?: {
+                source_event_id?: number;
+            } & {
+                [key: string]: unknown;
+            };
+            InstanceResumed?: {
+                paused?: {
+                    by?: string;
+                    reason?: string;
+                } & {
+                    [key: string]: unknown;
+                };
+                /** @description Milliseconds since 1970. */
+                paused_ms?: number;
+                why?: {
+                    by?: string;
+                    reason?: string;
+                } & {
+                    [key: string]: unknown;
+                };
+            } & {
+                [key: string]: unknown;
+            };
+            MessageSkipped?: {
+                number?: number;
+                problem?: string;
+            } & {
+                [key: string]: unknown;
+            };
+            OrchestrationCancelRequested?: {
+                grace_ms?: number;
+                reason?: string;
+            } & {
+                [key: string]: unknown;
+            };
+            OrchestrationCancelled?: {
+                /** @description A payload as recorded. Hidden ones are `{"hidden":true,"bytes":n}`. */
+                output?: unknown;
+                reason?: string;
+            } & {
+                [key: string]: unknown;
+            };
+            OrchestrationChained?: {
+                /** @description A payload as recorded. Hidden ones are `{"hidden":true,"bytes":n}`. */
+                input?: unknown;
+                instance?: string;
+                name?: string;
+                reported?: boolean;
+                version?: string;
+            } & {
+                [key: string]: unknown;
+            };
+            OrchestrationCompleted?: {
+                /** @description A payload as recorded. Hidden ones are `{"hidden":true,"bytes":n}`. */
+                output?: unknown;
+            } & {
+                [key: string]: unknown;
+            };
+            OrchestrationContinuedAsNew?: {
+                /** @description A payload as recorded. Hidden ones are `{"hidden":true,"bytes":n}`. */
+                input?: unknown;
+                version?: string;
+            } & {
+                [key: string]: unknown;
+            };
+            OrchestrationFailed?: {
+                /** @description A payload as recorded. Hidden ones are `{"hidden":true,"bytes":n}`. */
+                error?: unknown;
+            } & {
+                [key: string]: unknown;
+            };
+            OrchestrationStarted?: {
+                attributes?: {
+                    [key: string]: unknown;
+                };
+                /** @description Milliseconds since 1970. */
+                deadline_ms?: number;
+                execution?: number;
+                /** @description A payload as recorded. Hidden ones are `{"hidden":true,"bytes":n}`. */
+                input?: unknown;
+                name?: string;
+                seed?: string;
+                trace?: components["schemas"]["TraceContext"];
+                version?: string;
+            } & {
+                [key: string]: unknown;
+            };
+            OrchestrationTerminated?: {
+                reason?: string;
+            } & {
+                [key: string]: unknown;
+            };
+            PatchMarked?: {
+                id?: string;
+            } & {
+                [key: string]: unknown;
+            };
+            StatusSet?: {
+                /** @description A payload as recorded. Hidden ones are `{"hidden":true,"bytes":n}`. */
+                status?: unknown;
+            } & {
+                [key: string]: unknown;
+            };
+            SubOrchestrationCancelRequested?: {
+                source_event_id?: number;
+            } & {
+                [key: string]: unknown;
+            };
+            SubOrchestrationCompleted?: {
+                /** @description A payload as recorded. Hidden ones are `{"hidden":true,"bytes":n}`. */
+                result?: unknown;
+                source_event_id?: number;
+            } & {
+                [key: string]: unknown;
+            };
+            SubOrchestrationFailed?: {
+                /** @description A payload as recorded. Hidden ones are `{"hidden":true,"bytes":n}`. */
+                error?: unknown;
+                source_event_id?: number;
+            } & {
+                [key: string]: unknown;
+            };
+            SubOrchestrationScheduled?: {
+                close?: string;
+                /** @description A payload as recorded. Hidden ones are `{"hidden":true,"bytes":n}`. */
+                input?: unknown;
+                instance?: string;
+                name?: string;
+                options?: {
+                    [key: string]: unknown;
+                };
+                version?: string;
+            } & {
+                [key: string]: unknown;
+            };
+            SubOrchestrationStarted?: {
+                source_event_id?: number;
+            } & {
+                [key: string]: unknown;
+            };
+            SubOrchestrationStopRequested?: {
+                grace_ms?: number;
+                reason?: string;
+                source_event_id?: number;
+            } & {
+                [key: string]: unknown;
+            };
+            SystemCall?: {
+                op?: string;
+                /** @description A payload as recorded. Hidden ones are `{"hidden":true,"bytes":n}`. */
+                value?: unknown;
+            } & {
+                [key: string]: unknown;
+            };
+            TimerCancelled?: {
+                source_event_id?: number;
+            } & {
+                [key: string]: unknown;
+            };
+            TimerCreated?: {
+                /** @description Milliseconds since 1970. */
+                due_ms?: number;
+            } & {
+                [key: string]: unknown;
+            };
+            TimerFired?: {
+                source_event_id?: number;
+            } & {
+                [key: string]: unknown;
+            };
+            UpdateCompleted?: {
+                /** @description A payload as recorded. Hidden ones are `{"hidden":true,"bytes":n}`. */
+                result?: unknown;
+                source_event_id?: number;
+            } & {
+                [key: string]: unknown;
+            };
+            UpdateRequested?: {
+                key?: string;
+                name?: string;
+                /** @description A payload as recorded. Hidden ones are `{"hidden":true,"bytes":n}`. */
+                payload?: unknown;
+                trace?: components["schemas"]["TraceContext"];
+            } & {
+                [key: string]: unknown;
+            };
+        };
+        ExecutionRow: {
+            /** @description Milliseconds since 1970. */
+            began_ms?: number;
+            ending?: string;
+            execution: number;
+            is_current: boolean;
+            /** @description Milliseconds since 1970. */
+            last_ms?: number;
+            turns: number;
+            version?: string;
+        };
+        Executions: {
+            next: string | null;
+            rows: components["schemas"]["ExecutionRow"][];
         };
         Explanation: {
             /** @description Milliseconds since 1970. */
@@ -1051,6 +1534,89 @@ export interface components {
             };
             waits: components["schemas"]["Wait"][];
         };
+        FailActivityAnswer: {
+            accepted: boolean;
+        };
+        FailedAttempt: {
+            /** @description Milliseconds since 1970. */
+            at_ms: number;
+            error: string;
+            node?: string;
+        };
+        Finding: {
+            count: number;
+            instances: string[];
+            kind: string;
+            remedy: string;
+            text: string;
+        };
+        Findings: {
+            /** @description Milliseconds since 1970. */
+            at_ms: number;
+            findings: components["schemas"]["Finding"][];
+            is_complete: boolean;
+            waiting: components["schemas"]["Finding"][];
+        };
+        FoundEvent: components["schemas"]["Event"] & {
+            /** @description Milliseconds since 1970. */
+            at_ms: number;
+            turn: number;
+        };
+        GetResultAnswer: {
+            blocked: components["schemas"]["Blocked"] | null;
+            /** @description A payload as recorded. Hidden ones are `{"hidden":true,"bytes":n}`. */
+            error?: unknown;
+            id: string;
+            key: string;
+            /** @description A payload as recorded. Hidden ones are `{"hidden":true,"bytes":n}`. */
+            output?: unknown;
+            reason?: string;
+            status: components["schemas"]["Status"];
+        };
+        GetSessionAnswer: {
+            can_log_in: boolean;
+            links: {
+                [key: string]: string;
+            };
+            name: string;
+            payloads_hidden: boolean;
+            role: ("reader" | "operator") | null;
+        };
+        GetVersionAnswer: {
+            api: string;
+            server: string;
+        };
+        Group: {
+            count: number;
+            value: unknown | null;
+        };
+        Groups: {
+            groups: components["schemas"]["Group"][];
+            others: number;
+            partial: boolean;
+            scanned: number;
+        };
+        Handlers: {
+            because?: string;
+            events: string[];
+            known: boolean;
+            queries: string[];
+            updates: string[];
+        };
+        HeartbeatActivityAnswer: {
+            accepted: boolean;
+        };
+        HistoryPage: {
+            after: number | null;
+            before: number | null;
+            current: number;
+            execution: number;
+            key: string;
+            last_turn: number;
+            partial: boolean;
+            scanned: number;
+            turns: components["schemas"]["Turn"][];
+        };
         Instance: {
             attributes: {
                 [key: string]: unknown;
@@ -1062,28 +1628,16 @@ export interface components {
             execution: number;
             id: string;
             key: string;
+            missing_code?: components["schemas"]["MissingCode"];
             name: string;
-            parent: ({
-                event_id: number;
-                execution: number;
-                instance: string;
-                key: string;
-            } & {
-                [key: string]: unknown;
-            }) | null;
+            parent: components["schemas"]["ParentLink"] | null;
             published: unknown | null;
             status: components["schemas"]["Status"];
             version: string;
             wake_at_ms: number | null;
         };
         InstanceDetails: components["schemas"]["Instance"] & {
-            cancel: {
-                reason: string;
-                /** @description Milliseconds since 1970. */
-                since_ms: number;
-                /** @description Milliseconds since 1970. */
-                until_ms: number;
-            } | null;
+            cancel: components["schemas"]["CancelRequest"] | null;
             damage?: string;
             deadline_ms: number | null;
             error: unknown | null;
@@ -1099,14 +1653,62 @@ export interface components {
             };
             waits_for: components["schemas"]["Wait"][];
         };
+        InstancePage: {
+            next: string | null;
+            partial?: boolean;
+            rows: components["schemas"]["ListedInstance"][];
+            scanned?: number;
+        };
+        LeavePreflightAnswer: {
+            /** @description Milliseconds since 1970. */
+            at_ms: number;
+            label: string;
+            /** @description A payload as recorded. Hidden ones are `{"hidden":true,"bytes":n}`. */
+            report: unknown;
+        };
+        ListPreflightsAnswer: {
+            preflights: {
+                /** @description Milliseconds since 1970. */
+                at_ms: number;
+                label: string;
+                /** @description A payload as recorded. Hidden ones are `{"hidden":true,"bytes":n}`. */
+                report: unknown;
+            }[];
+        };
+        ListViewsAnswer: {
+            views: {
+                filter: string;
+                name: string;
+            }[];
+        };
         ListedInstance: components["schemas"]["Instance"] & {
             more_waits?: number;
             waits_for?: components["schemas"]["Wait"][];
+        };
+        LiveAnswer: {
+            /** @enum {string} */
+            status: "ok";
+        };
+        LogInAnswer: {
+            can_log_in: boolean;
+            links: {
+                [key: string]: string;
+            };
+            name: string;
+            payloads_hidden: boolean;
+            role: ("reader" | "operator") | null;
+        };
+        MissingCode: {
+            /** @description Milliseconds since 1970. */
+            since_ms: number;
+            /** @description Milliseconds since 1970. */
+            until_ms: number;
         };
         Node: {
             activities: string[];
             /** @description Milliseconds since 1970. */
             expires: number;
+            free_slots: number | null;
             host: string;
             id: string;
             is_live: boolean;
@@ -1122,24 +1724,89 @@ export interface components {
             tags: string[];
             version: string;
         };
+        Nodes: {
+            /** @description Milliseconds since 1970. */
+            at_ms: number;
+            nodes: components["schemas"]["Node"][];
+        };
         Operation: {
             /** @enum {string} */
-            action: "cancel" | "terminate" | "raise" | "retry" | "pause" | "resume" | "delete" | "prune";
+            action: "cancel" | "terminate" | "raise" | "retry" | "retry_activities" | "pause" | "resume" | "delete" | "prune";
             began_ms: number;
             by: string;
             done: number;
             ended_because?: string;
+            /** @description Milliseconds since 1970. */
+            ended_ms?: number;
+            event?: string;
             failed: number;
-            failures: {
-                error: string;
-                id: string;
-            }[];
+            failures: components["schemas"]["OperationFailure"][];
             filter: string;
             id: string;
+            reason?: string;
+            reasons: components["schemas"]["OperationReason"][];
             seen: number;
             skipped: number;
             /** @enum {string} */
             state: "running" | "done" | "stopped" | "failed";
+            total: components["schemas"]["Count"];
+        };
+        OperationFailure: {
+            error: string;
+            id: string;
+        };
+        OperationReason: {
+            code: string;
+            count: number;
+            text: string;
+        };
+        Operations: {
+            operations: components["schemas"]["Operation"][];
+        };
+        OrchestrationVersion: {
+            blocked: components["schemas"]["Count"];
+            is_needed: boolean;
+            /** @description Milliseconds since 1970. */
+            last_start_ms?: number;
+            name: string;
+            nodes: string[];
+            /** @description Milliseconds since 1970. */
+            oldest_ms?: number;
+            open: components["schemas"]["Count"];
+            started: components["schemas"]["Count"];
+            version: string;
+        };
+        Orchestrations: {
+            orchestrations: components["schemas"]["OrchestrationVersion"][];
+            /** @description Milliseconds since 1970. */
+            since_ms: number;
+        };
+        ParentLink: {
+            event_id: number;
+            execution: number;
+            instance: string;
+            key: string;
+        } & {
+            [key: string]: unknown;
+        };
+        Pause: {
+            orchestration?: boolean;
+            why?: components["schemas"]["Why"];
+        } & {
+            [key: string]: unknown;
+        };
+        PauseInstanceAnswer: {
+            id: string;
+            key?: string;
+        };
+        Place: {
+            at: string;
+            /** @enum {string} */
+            kind: "instance" | "orchestration";
+            name: string;
+        };
+        Places: {
+            places: components["schemas"]["Place"][];
         };
         Problem: {
             code: string;
@@ -1155,8 +1822,218 @@ export interface components {
             title: string;
             type: string;
         };
+        RaiseEventAnswer: {
+            id: string;
+            key?: string;
+        };
+        ReadyAnswer: {
+            /** @enum {string} */
+            status: "ok";
+        };
+        ResumeInstanceAnswer: {
+            id: string;
+            key?: string;
+        };
+        RetryActivityAnswer: {
+            id: string;
+            key?: string;
+        };
+        RetryInstanceAnswer: {
+            id: string;
+            key?: string;
+        };
+        ScannedCount: {
+            more: boolean;
+            rows: number;
+            scanned?: number;
+        };
+        Shard: {
+            node: string | null;
+            shard: number;
+            unowned_since_ms: number | null;
+        };
+        Shards: {
+            lag_ms: number;
+            shards: components["schemas"]["Shard"][];
+        };
+        SkipInputAnswer: {
+            id: string;
+            key?: string;
+        };
+        StartInstanceAnswer: {
+            /** @description A payload as recorded. Hidden ones are `{"hidden":true,"bytes":n}`. */
+            error?: unknown;
+            id: string;
+            is_new: boolean;
+            key: string;
+            /** @description A payload as recorded. Hidden ones are `{"hidden":true,"bytes":n}`. */
+            output?: unknown;
+            reason?: string;
+            status: components["schemas"]["Status"];
+        };
+        Stats: {
+            blocked: components["schemas"]["Count"];
+            inbox: components["schemas"]["Count"];
+            instances: {
+                [key: string]: components["schemas"]["Count"];
+            };
+            lag_ms: number;
+            requests: components["schemas"]["Count"];
+            tasks_leased: components["schemas"]["Count"];
+            tasks_queued: components["schemas"]["Count"];
+            tasks_waiting: components["schemas"]["Count"];
+        };
+        StatsBucket: {
+            ended: {
+                [key: string]: components["schemas"]["Count"];
+            };
+            /** @description Milliseconds since 1970. */
+            from_ms: number;
+            started: {
+                [key: string]: components["schemas"]["Count"];
+            };
+        };
+        StatsHistory: {
+            buckets: components["schemas"]["StatsBucket"][];
+            partial: boolean;
+            scanned: number;
+            /** @description Milliseconds since 1970. */
+            started_from_ms?: number;
+            width_ms: number;
+        };
         /** @enum {string} */
         Status: "pending" | "running" | "completed" | "failed" | "cancelled" | "terminated";
+        Task: {
+            attempt: number;
+            /** @description Milliseconds since 1970. */
+            due_ms?: number;
+            event: number;
+            execution: number;
+            failed_attempts: number;
+            /** @description Milliseconds since 1970. */
+            heard_ms?: number;
+            id: string | null;
+            interruptions?: number;
+            key: string;
+            last_error?: string;
+            name: string;
+            node?: string;
+            orchestration: string | null;
+            /** @description Milliseconds since 1970. */
+            since_ms?: number;
+            /** @enum {string} */
+            state: "queued" | "leased" | "waiting";
+            tag?: string;
+        };
+        TaskError: {
+            count: number;
+            event: number;
+            key: string;
+            sample: string;
+            text: string;
+        };
+        TaskGroup: {
+            count: number;
+            errors: components["schemas"]["TaskError"][];
+            max_attempt: number;
+            name: string;
+            /** @description Milliseconds since 1970. */
+            next_ms?: number;
+            nodes: number;
+            /** @description Milliseconds since 1970. */
+            oldest_ms?: number;
+            other_errors: number;
+            retried: number;
+            /** @description Milliseconds since 1970. */
+            silent_since_ms?: number;
+            /** @enum {string} */
+            state: "queued" | "leased" | "waiting";
+            tag?: string;
+        };
+        TaskGroups: {
+            groups: components["schemas"]["TaskGroup"][];
+            partial: boolean;
+            scanned: number;
+        };
+        Tasks: {
+            next: string | null;
+            partial?: boolean;
+            rows: components["schemas"]["Task"][];
+        };
+        TerminateInstanceAnswer: {
+            id: string;
+            key?: string;
+        };
+        Timeline: {
+            /** @description Milliseconds since 1970. */
+            at_ms: number;
+            buckets: components["schemas"]["TimelineBucket"][];
+            critical_path: components["schemas"]["TimelineStep"][];
+            current: number;
+            execution: number;
+            key: string;
+            last_turn: number;
+            more_totals: boolean;
+            operations: components["schemas"]["TimelineOperation"][];
+            others: number;
+            totals: components["schemas"]["TimelineTotal"][];
+            turn_count: number;
+            turns: components["schemas"]["TurnMark"][];
+        };
+        TimelineBucket: {
+            ended: number;
+            failed: number;
+            /** @description Milliseconds since 1970. */
+            from_ms: number;
+            retried: number;
+            scheduled: number;
+            turns: number;
+        };
+        TimelineOperation: {
+            attempt?: number;
+            attempts: components["schemas"]["Attempt"][];
+            /** @description Milliseconds since 1970. */
+            due_ms?: number;
+            ended_by?: number;
+            /** @description Milliseconds since 1970. */
+            ended_ms?: number;
+            error?: string;
+            event: number;
+            instance?: string;
+            /** @enum {string} */
+            kind: "activity" | "timer" | "event" | "child" | "update" | "start" | "send";
+            name: string;
+            /** @enum {string} */
+            outcome: "open" | "completed" | "failed" | "cancelled";
+            /** @description Milliseconds since 1970. */
+            scheduled_ms: number;
+            /** @description Milliseconds since 1970. */
+            since_ms?: number;
+            /** @enum {string} */
+            state?: "queued" | "leased" | "waiting";
+            turn: number;
+            unit?: string;
+        };
+        TimelineStep: {
+            event: number;
+            /** @description Milliseconds since 1970. */
+            from_ms: number;
+            /** @description Milliseconds since 1970. */
+            to_ms: number;
+        };
+        TimelineTotal: {
+            count: number;
+            failed: number;
+            /** @enum {string} */
+            kind: "activity" | "timer" | "event" | "child" | "update" | "start" | "send";
+            name: string;
+            open: number;
+            pause_ms: number;
+            queue_ms: number;
+            retried: number;
+            run_ms: number;
+            wait_ms: number;
+        };
         TraceContext: {
             parent: string;
             state?: string;
@@ -1165,10 +2042,81 @@ export interface components {
             children: components["schemas"]["Tree"][];
             more_children: boolean;
         };
+        Turn: {
+            /** @description Milliseconds since 1970. */
+            at_ms: number;
+            events: components["schemas"]["Event"][];
+            number: number;
+        };
+        TurnMark: {
+            /** @description Milliseconds since 1970. */
+            at_ms: number;
+            number: number;
+        };
         Wait: {
-            kind: string;
+            attempt?: number;
+            attempts?: number;
+            by?: string | null;
+            code?: string;
+            count?: number;
+            /** @description Milliseconds since 1970. */
+            deadline_ms?: number;
+            details?: string | null;
+            /** @description Milliseconds since 1970. */
+            due_ms?: number;
+            event?: number;
+            failed?: components["schemas"]["FailedAttempt"];
+            gives_up_ms?: number | null;
+            has_work?: boolean;
+            heard_ms?: number | null;
+            id?: string;
+            interruptions?: number;
+            /** @enum {string} */
+            kind: "no_runtime" | "no_owner" | "paused" | "blocked" | "missing_code" | "orchestration_not_registered" | "start" | "messages" | "full" | "cancellation" | "activity" | "event" | "timer" | "child" | "update" | "delivery" | "condition" | "unread";
+            max_attempts?: number;
+            more?: boolean;
+            name?: string;
+            node?: string | null;
+            nodes?: string[] | number;
+            orchestration?: boolean;
+            problem?: string;
+            queued?: number;
+            reason?: string;
+            registered?: string[];
             remedy?: string;
+            /** @description Milliseconds since 1970. */
+            scheduled_ms?: number;
+            similar?: string;
+            since_ms?: number | null;
+            /** @enum {string} */
+            state?: "with_owner" | "running" | "interrupted" | "not_started" | "retry" | "held" | "due" | "queued" | "not_registered" | "open" | "token";
+            status?: components["schemas"]["Status"] | null;
+            stopping?: boolean;
+            tag?: string;
             text: string;
+            /** @description Milliseconds since 1970. */
+            timer_ms?: number;
+            to?: string;
+            too_long?: boolean;
+            /** @description Milliseconds since 1970. */
+            until_ms?: number;
+            version?: string;
+            waits?: components["schemas"]["Wait"][];
+        } & {
+            [key: string]: unknown;
+        };
+        Waits: components["schemas"]["Explanation"] & {
+            attributes: {
+                [key: string]: unknown;
+            };
+            execution?: number;
+            is_past: boolean;
+            published: unknown | null;
+            turn?: number;
+        };
+        Why: {
+            by?: string;
+            reason?: string;
         } & {
             [key: string]: unknown;
         };
@@ -1204,9 +2152,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": {
-                        accepted: boolean;
-                    };
+                    "application/json": components["schemas"]["CompleteActivityAnswer"];
                 };
             };
             /** @description PER-0635 bad token, PER-0805 bad request */
@@ -1342,9 +2288,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": {
-                        accepted: boolean;
-                    };
+                    "application/json": components["schemas"]["FailActivityAnswer"];
                 };
             };
             /** @description PER-0635 bad token, PER-0805 bad request */
@@ -1480,9 +2424,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": {
-                        accepted: boolean;
-                    };
+                    "application/json": components["schemas"]["HeartbeatActivityAnswer"];
                 };
             };
             /** @description PER-0635 bad token, PER-0805 bad request */
@@ -1604,29 +2546,13 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description One row per cause. */
+            /** @description One row per cause, the most frequent first. */
             200: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": {
-                        causes: {
-                            cause: string;
-                            code: string;
-                            count: number;
-                            difference?: string;
-                            /** @description Milliseconds since 1970. */
-                            first_ms: number;
-                            /** @description Milliseconds since 1970. */
-                            last_ms: number;
-                            location?: string;
-                            name: string;
-                            samples: string[];
-                            version: string;
-                        }[];
-                        partial: boolean;
-                    };
+                    "application/json": components["schemas"]["Causes"];
                 };
             };
             /** @description PER-0805 bad request */
@@ -1756,11 +2682,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": {
-                        more: boolean;
-                        rows: number;
-                        scanned?: number;
-                    };
+                    "application/json": components["schemas"]["ScannedCount"];
                 };
             };
             /** @description PER-0805 bad request */
@@ -1843,25 +2765,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": {
-                        /** @description Milliseconds since 1970. */
-                        at_ms: number;
-                        findings: {
-                            count: number;
-                            instances: string[];
-                            kind: string;
-                            remedy: string;
-                            text: string;
-                        }[];
-                        is_complete: boolean;
-                        waiting: {
-                            count: number;
-                            instances: string[];
-                            kind: string;
-                            remedy: string;
-                            text: string;
-                        }[];
-                    };
+                    "application/json": components["schemas"]["Findings"];
                 };
             };
             /** @description PER-0805 bad request */
@@ -2123,15 +3027,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": {
-                        groups: {
-                            count: number;
-                            value: unknown | null;
-                        }[];
-                        others: number;
-                        partial: boolean;
-                        scanned: number;
-                    };
+                    "application/json": components["schemas"]["Groups"];
                 };
             };
             /** @description PER-0805 bad request */
@@ -2267,12 +3163,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": {
-                        next: string | null;
-                        partial: boolean;
-                        rows: components["schemas"]["ListedInstance"][];
-                        scanned?: number;
-                    };
+                    "application/json": components["schemas"]["InstancePage"];
                 };
             };
             /** @description PER-0805 bad request, PER-0809 bad cursor */
@@ -2383,17 +3274,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": {
-                        /** @description A payload as recorded. Hidden ones are `{"hidden":true,"bytes":n}`. */
-                        error?: unknown;
-                        id: string;
-                        is_new: boolean;
-                        key: string;
-                        /** @description A payload as recorded. Hidden ones are `{"hidden":true,"bytes":n}`. */
-                        output?: unknown;
-                        reason?: string;
-                        status: components["schemas"]["Status"];
-                    };
+                    "application/json": components["schemas"]["StartInstanceAnswer"];
                 };
             };
             /** @description It was started, and with `wait_ms` possibly ended. */
@@ -2402,17 +3283,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": {
-                        /** @description A payload as recorded. Hidden ones are `{"hidden":true,"bytes":n}`. */
-                        error?: unknown;
-                        id: string;
-                        is_new: boolean;
-                        key: string;
-                        /** @description A payload as recorded. Hidden ones are `{"hidden":true,"bytes":n}`. */
-                        output?: unknown;
-                        reason?: string;
-                        status: components["schemas"]["Status"];
-                    };
+                    "application/json": components["schemas"]["StartInstanceAnswer"];
                 };
             };
             /** @description PER-0601 invalid name, PER-0619 bad version, PER-0805 bad request */
@@ -2655,9 +3526,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": {
-                        deleted: number;
-                    };
+                    "application/json": components["schemas"]["DeleteInstanceAnswer"];
                 };
             };
             /** @description PER-0601 invalid name, PER-0805 bad request */
@@ -2770,6 +3639,153 @@ export interface operations {
             };
         };
     };
+    retryActivity: {
+        parameters: {
+            query?: {
+                /** @description The key of the instance that is meant. If the id is another's by now, nothing happens. */
+                key?: string;
+                /** @description The execution that was seen; the current one if not given. */
+                execution?: number;
+            };
+            header?: never;
+            path: {
+                /** @description One segment, percent-encoded; or `~` and its bytes in base64url. */
+                id: string;
+                /** @description One segment, percent-encoded; or `~` and its bytes in base64url. */
+                e: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The request is durable. */
+            202: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["RetryActivityAnswer"];
+                };
+            };
+            /** @description PER-0601 invalid name, PER-0805 bad request */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description PER-0801 not authenticated */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description PER-0802 for operators, PER-0804 origin not allowed */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description PER-0605 not found, PER-0814 no such thing */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description PER-0607 ended, PER-0623 blocked, PER-0644 not waiting */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description PER-0812 another instance */
+            412: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description PER-0609 too large */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description PER-0806 media type */
+            415: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description PER-0803 host not allowed */
+            421: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description PER-0621 refused */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description PER-0502 outcome unknown, PER-0506 cannot open the store, PER-0508 corrupt row, PER-0612 outcome unknown */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description PER-0501 store unavailable, PER-0503 store failed, PER-0505 store closed, PER-0613 stopped, PER-0811 stopping */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description PER-0624 not answered, PER-0813 too slow */
+            504: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
     cancelInstance: {
         parameters: {
             query?: {
@@ -2798,10 +3814,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": {
-                        id: string;
-                        key?: string;
-                    };
+                    "application/json": components["schemas"]["CancelInstanceAnswer"];
                 };
             };
             /** @description PER-0601 invalid name, PER-0805 bad request */
@@ -2939,10 +3952,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": {
-                        next: string | null;
-                        rows: components["schemas"]["ListedInstance"][];
-                    };
+                    "application/json": components["schemas"]["Children"];
                 };
             };
             /** @description PER-0601 invalid name, PER-0805 bad request, PER-0809 bad cursor */
@@ -3059,10 +4069,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": {
-                        id: string;
-                        key?: string;
-                    };
+                    "application/json": components["schemas"]["RaiseEventAnswer"];
                 };
             };
             /** @description PER-0601 invalid name, PER-0805 bad request */
@@ -3218,20 +4225,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": {
-                        next: string | null;
-                        rows: {
-                            /** @description Milliseconds since 1970. */
-                            began_ms?: number;
-                            ending?: string;
-                            execution: number;
-                            is_current: boolean;
-                            /** @description Milliseconds since 1970. */
-                            last_ms?: number;
-                            turns: number;
-                            version?: string;
-                        }[];
-                    };
+                    "application/json": components["schemas"]["Executions"];
                 };
             };
             /** @description PER-0601 invalid name, PER-0805 bad request, PER-0809 bad cursor */
@@ -3336,13 +4330,13 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description The event. */
+            /** @description The event, and the turn that recorded it. */
             200: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Event"];
+                    "application/json": components["schemas"]["FoundEvent"];
                 };
             };
             /** @description PER-0601 invalid name, PER-0805 bad request */
@@ -3655,6 +4649,122 @@ export interface operations {
             };
         };
     };
+    getHandlers: {
+        parameters: {
+            query?: {
+                /** @description The key of the instance that is meant. If the id is another's by now, nothing happens. */
+                key?: string;
+            };
+            header?: never;
+            path: {
+                /** @description One segment, percent-encoded; or `~` and its bytes in base64url. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description If its code does not run now, `known` is false. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Handlers"];
+                };
+            };
+            /** @description PER-0601 invalid name, PER-0805 bad request */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description PER-0801 not authenticated */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description PER-0605 not found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description PER-0812 another instance */
+            412: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description PER-0609 too large */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description PER-0803 host not allowed */
+            421: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description PER-0628 unreadable */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description PER-0502 outcome unknown, PER-0506 cannot open the store, PER-0508 corrupt row, PER-0612 outcome unknown */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description PER-0501 store unavailable, PER-0503 store failed, PER-0505 store closed, PER-0613 stopped, PER-0811 stopping */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description PER-0813 too slow */
+            504: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
     getHistory: {
         parameters: {
             query?: {
@@ -3700,20 +4810,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": {
-                        after: number | null;
-                        before: number | null;
-                        current: number;
-                        execution: number;
-                        key: string;
-                        partial: boolean;
-                        turns: {
-                            /** @description Milliseconds since 1970. */
-                            at_ms: number;
-                            events: components["schemas"]["Event"][];
-                            number: number;
-                        }[];
-                    };
+                    "application/json": components["schemas"]["HistoryPage"];
                 };
             };
             /** @description PER-0601 invalid name, PER-0805 bad request */
@@ -3835,10 +4932,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": {
-                        id: string;
-                        key?: string;
-                    };
+                    "application/json": components["schemas"]["PauseInstanceAnswer"];
                 };
             };
             /** @description PER-0601 invalid name, PER-0805 bad request */
@@ -4126,17 +5220,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": {
-                        blocked: components["schemas"]["Blocked"] | null;
-                        /** @description A payload as recorded. Hidden ones are `{"hidden":true,"bytes":n}`. */
-                        error?: unknown;
-                        id: string;
-                        key: string;
-                        /** @description A payload as recorded. Hidden ones are `{"hidden":true,"bytes":n}`. */
-                        output?: unknown;
-                        reason?: string;
-                        status: components["schemas"]["Status"];
-                    };
+                    "application/json": components["schemas"]["GetResultAnswer"];
                 };
             };
             /** @description It has not ended. */
@@ -4145,17 +5229,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": {
-                        blocked: components["schemas"]["Blocked"] | null;
-                        /** @description A payload as recorded. Hidden ones are `{"hidden":true,"bytes":n}`. */
-                        error?: unknown;
-                        id: string;
-                        key: string;
-                        /** @description A payload as recorded. Hidden ones are `{"hidden":true,"bytes":n}`. */
-                        output?: unknown;
-                        reason?: string;
-                        status: components["schemas"]["Status"];
-                    };
+                    "application/json": components["schemas"]["GetResultAnswer"];
                 };
             };
             /** @description PER-0601 invalid name, PER-0805 bad request */
@@ -4268,10 +5342,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": {
-                        id: string;
-                        key?: string;
-                    };
+                    "application/json": components["schemas"]["ResumeInstanceAnswer"];
                 };
             };
             /** @description PER-0601 invalid name, PER-0805 bad request */
@@ -4405,10 +5476,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": {
-                        id: string;
-                        key?: string;
-                    };
+                    "application/json": components["schemas"]["RetryInstanceAnswer"];
                 };
             };
             /** @description PER-0601 invalid name, PER-0805 bad request */
@@ -4549,10 +5617,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": {
-                        id: string;
-                        key?: string;
-                    };
+                    "application/json": components["schemas"]["SkipInputAnswer"];
                 };
             };
             /** @description PER-0601 invalid name, PER-0805 bad request */
@@ -4692,10 +5757,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": {
-                        id: string;
-                        key?: string;
-                    };
+                    "application/json": components["schemas"]["TerminateInstanceAnswer"];
                 };
             };
             /** @description PER-0601 invalid name, PER-0805 bad request */
@@ -4819,6 +5881,8 @@ export interface operations {
                 from_ms?: number;
                 /** @description Only operations that were scheduled before then. */
                 to_ms?: number;
+                /** @description The most operations; 2,000 if not given. */
+                limit?: number;
             };
             header?: never;
             path: {
@@ -4829,53 +5893,13 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description At most 2,000 operations, in the order in which they were scheduled. */
+            /** @description In the order in which they were scheduled. Of more than the limit, the last ones, and counts of all. */
             200: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": {
-                        /** @description Milliseconds since 1970. */
-                        at_ms: number;
-                        current: number;
-                        execution: number;
-                        key: string;
-                        operations: {
-                            attempt?: number;
-                            attempts: {
-                                /** @description Milliseconds since 1970. */
-                                began_ms: number;
-                                /** @description Milliseconds since 1970. */
-                                ended_ms: number;
-                                error?: string;
-                                node?: string;
-                                /** @description Milliseconds since 1970. */
-                                queued_ms: number;
-                            }[];
-                            /** @description Milliseconds since 1970. */
-                            due_ms?: number;
-                            ended_by?: number;
-                            /** @description Milliseconds since 1970. */
-                            ended_ms?: number;
-                            event: number;
-                            /** @enum {string} */
-                            kind: "activity" | "timer" | "event" | "child" | "update" | "start" | "send";
-                            name: string;
-                            /** @enum {string} */
-                            outcome: "open" | "completed" | "failed" | "cancelled";
-                            /** @description Milliseconds since 1970. */
-                            scheduled_ms: number;
-                            turn: number;
-                            unit?: string;
-                        }[];
-                        others: number;
-                        turns: {
-                            /** @description Milliseconds since 1970. */
-                            at_ms: number;
-                            number: number;
-                        }[];
-                    };
+                    "application/json": components["schemas"]["Timeline"];
                 };
             };
             /** @description PER-0601 invalid name, PER-0805 bad request */
@@ -5232,6 +6256,10 @@ export interface operations {
             query?: {
                 /** @description The key of the instance that is meant. If the id is another's by now, nothing happens. */
                 key?: string;
+                /** @description As it was in this execution; needs `turn`. */
+                execution?: number;
+                /** @description As it was after this turn. */
+                turn?: number;
             };
             header?: never;
             path: {
@@ -5242,13 +6270,13 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description What is open. */
+            /** @description What is or was open. */
             200: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Explanation"];
+                    "application/json": components["schemas"]["Waits"];
                 };
             };
             /** @description PER-0601 invalid name, PER-0805 bad request */
@@ -5269,7 +6297,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description PER-0605 not found */
+            /** @description PER-0605 not found, PER-0633 no such execution */
             404: {
                 headers: {
                     [name: string]: unknown;
@@ -5349,9 +6377,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": {
-                        nodes: components["schemas"]["Node"][];
-                    };
+                    "application/json": components["schemas"]["Nodes"];
                 };
             };
             /** @description PER-0805 bad request */
@@ -5490,9 +6516,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": {
-                        operations: components["schemas"]["Operation"][];
-                    };
+                    "application/json": components["schemas"]["Operations"];
                 };
             };
             /** @description PER-0805 bad request */
@@ -5574,7 +6598,8 @@ export interface operations {
             content: {
                 "application/json": {
                     /** @enum {string} */
-                    action: "cancel" | "terminate" | "raise" | "retry" | "pause" | "resume" | "delete" | "prune";
+                    action: "cancel" | "terminate" | "raise" | "retry" | "retry_activities" | "pause" | "resume" | "delete" | "prune";
+                    activity?: string;
                     at_most?: number;
                     dry_run?: boolean;
                     event?: string;
@@ -5593,13 +6618,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": {
-                        count: {
-                            more: boolean;
-                            rows: number;
-                        };
-                        samples: string[];
-                    };
+                    "application/json": components["schemas"]["DryRun"];
                 };
             };
             /** @description It has begun. */
@@ -5904,7 +6923,10 @@ export interface operations {
     };
     listOrchestrations: {
         parameters: {
-            query?: never;
+            query?: {
+                /** @description Since when starts are counted; since midnight (UTC) if not given. */
+                since_ms?: number;
+            };
             header?: never;
             path?: never;
             cookie?: never;
@@ -5917,19 +6939,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": {
-                        orchestrations: {
-                            /** @description Milliseconds since 1970. */
-                            last_start_ms?: number;
-                            name: string;
-                            nodes: string[];
-                            open: {
-                                more: boolean;
-                                rows: number;
-                            };
-                            version: string;
-                        }[];
-                    };
+                    "application/json": components["schemas"]["Orchestrations"];
                 };
             };
             /** @description PER-0805 bad request */
@@ -6012,15 +7022,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": {
-                        preflights: {
-                            /** @description Milliseconds since 1970. */
-                            at_ms: number;
-                            label: string;
-                            /** @description A payload as recorded. Hidden ones are `{"hidden":true,"bytes":n}`. */
-                            report: unknown;
-                        }[];
-                    };
+                    "application/json": components["schemas"]["ListPreflightsAnswer"];
                 };
             };
             /** @description PER-0805 bad request */
@@ -6111,13 +7113,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": {
-                        /** @description Milliseconds since 1970. */
-                        at_ms: number;
-                        label: string;
-                        /** @description A payload as recorded. Hidden ones are `{"hidden":true,"bytes":n}`. */
-                        report: unknown;
-                    };
+                    "application/json": components["schemas"]["LeavePreflightAnswer"];
                 };
             };
             /** @description PER-0805 bad request */
@@ -6221,14 +7217,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": {
-                        places: {
-                            at: string;
-                            /** @enum {string} */
-                            kind: "instance" | "orchestration";
-                            name: string;
-                        }[];
-                    };
+                    "application/json": components["schemas"]["Places"];
                 };
             };
             /** @description PER-0805 bad request */
@@ -6311,15 +7300,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": {
-                        can_log_in: boolean;
-                        links: {
-                            [key: string]: string;
-                        };
-                        name: string;
-                        payloads_hidden: boolean;
-                        role: ("reader" | "operator") | null;
-                    };
+                    "application/json": components["schemas"]["GetSessionAnswer"];
                 };
             };
             /** @description PER-0805 bad request */
@@ -6381,15 +7362,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": {
-                        can_log_in: boolean;
-                        links: {
-                            [key: string]: string;
-                        };
-                        name: string;
-                        payloads_hidden: boolean;
-                        role: ("reader" | "operator") | null;
-                    };
+                    "application/json": components["schemas"]["LogInAnswer"];
                 };
             };
             /** @description PER-0805 bad request */
@@ -6562,13 +7535,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": {
-                        shards: {
-                            node: string | null;
-                            shard: number;
-                            unowned_since_ms: number | null;
-                        }[];
-                    };
+                    "application/json": components["schemas"]["Shards"];
                 };
             };
             /** @description PER-0805 bad request */
@@ -6651,39 +7618,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": {
-                        blocked: {
-                            more: boolean;
-                            rows: number;
-                        };
-                        inbox: {
-                            more: boolean;
-                            rows: number;
-                        };
-                        instances: {
-                            [key: string]: {
-                                more: boolean;
-                                rows: number;
-                            };
-                        };
-                        lag_ms: number;
-                        requests: {
-                            more: boolean;
-                            rows: number;
-                        };
-                        tasks_leased: {
-                            more: boolean;
-                            rows: number;
-                        };
-                        tasks_queued: {
-                            more: boolean;
-                            rows: number;
-                        };
-                        tasks_waiting: {
-                            more: boolean;
-                            rows: number;
-                        };
-                    };
+                    "application/json": components["schemas"]["Stats"];
                 };
             };
             /** @description PER-0805 bad request */
@@ -6751,6 +7686,89 @@ export interface operations {
             };
         };
     };
+    getDurations: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Of about 1,000 instances. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Durations"];
+                };
+            };
+            /** @description PER-0805 bad request */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description PER-0801 not authenticated */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description PER-0609 too large */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description PER-0803 host not allowed */
+            421: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description PER-0502 outcome unknown, PER-0506 cannot open the store, PER-0508 corrupt row, PER-0612 outcome unknown */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description PER-0501 store unavailable, PER-0503 store failed, PER-0505 store closed, PER-0613 stopped, PER-0810 busy, PER-0811 stopping */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description PER-0813 too slow */
+            504: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
     getStatsHistory: {
         parameters: {
             query?: {
@@ -6773,19 +7791,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": {
-                        buckets: {
-                            /** @description Milliseconds since 1970. */
-                            from_ms: number;
-                            started: {
-                                [key: string]: {
-                                    more: boolean;
-                                    rows: number;
-                                };
-                            };
-                        }[];
-                        width_ms: number;
-                    };
+                    "application/json": components["schemas"]["StatsHistory"];
                 };
             };
             /** @description PER-0805 bad request */
@@ -6975,32 +7981,93 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": {
-                        next: string | null;
-                        partial: boolean;
-                        rows: {
-                            attempt: number;
-                            /** @description Milliseconds since 1970. */
-                            due_ms?: number;
-                            event: number;
-                            execution: number;
-                            failed_attempts: number;
-                            /** @description Milliseconds since 1970. */
-                            heard_ms?: number;
-                            interruptions?: number;
-                            key: string;
-                            last_error?: string;
-                            name: string;
-                            /** @description Milliseconds since 1970. */
-                            since_ms?: number;
-                            /** @enum {string} */
-                            state: "queued" | "leased" | "waiting";
-                            tag?: string;
-                        }[];
-                    };
+                    "application/json": components["schemas"]["Tasks"];
                 };
             };
             /** @description PER-0805 bad request, PER-0809 bad cursor */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description PER-0801 not authenticated */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description PER-0609 too large */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description PER-0803 host not allowed */
+            421: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description PER-0502 outcome unknown, PER-0506 cannot open the store, PER-0508 corrupt row, PER-0612 outcome unknown */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description PER-0501 store unavailable, PER-0503 store failed, PER-0505 store closed, PER-0613 stopped, PER-0810 busy, PER-0811 stopping */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description PER-0813 too slow */
+            504: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    groupTasks: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The groups, the largest first. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["TaskGroups"];
+                };
+            };
+            /** @description PER-0805 bad request */
             400: {
                 headers: {
                     [name: string]: unknown;
@@ -7080,10 +8147,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": {
-                        api: string;
-                        server: string;
-                    };
+                    "application/json": components["schemas"]["GetVersionAnswer"];
                 };
             };
             /** @description PER-0805 bad request */
@@ -7139,12 +8203,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": {
-                        views: {
-                            filter: string;
-                            name: string;
-                        }[];
-                    };
+                    "application/json": components["schemas"]["ListViewsAnswer"];
                 };
             };
             /** @description PER-0805 bad request */
@@ -7446,10 +8505,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": {
-                        /** @enum {string} */
-                        status: "ok";
-                    };
+                    "application/json": components["schemas"]["LiveAnswer"];
                 };
             };
             /** @description PER-0805 bad request */
@@ -7597,10 +8653,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": {
-                        /** @enum {string} */
-                        status: "ok";
-                    };
+                    "application/json": components["schemas"]["ReadyAnswer"];
                 };
             };
             /** @description PER-0805 bad request */

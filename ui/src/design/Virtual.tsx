@@ -18,7 +18,7 @@ interface Props {
   onRange?: (first: number, last: number) => void;
   handle?: RefObject<VirtualHandle | null>;
   class?: string;
-  role?: "table" | "grid" | "list";
+  role?: "table" | "grid" | "treegrid" | "list";
   label?: string;
   /** Above the rows, scrolling with them sideways and staying at the top. */
   head?: ComponentChildren;
@@ -32,7 +32,7 @@ export function Virtual(props: Props): JSX.Element {
     getScrollElement: () => box.current,
     estimateSize: () => props.rowHeight,
     // Not `keyOf`: a new function would make it measure every row again. Rows have one height, so places need no names.
-    overscan: 8,
+    overscan: 4,
     scrollToFn: elementScroll,
     observeElementRect,
     observeElementOffset,
@@ -51,7 +51,7 @@ export function Virtual(props: Props): JSX.Element {
   useEffect(() => props.onRange?.(first, last), [first, last, props.count]);
   return (
     <div ref={box} class={`virtual ${props.class ?? ""}`} role={props.role} aria-label={props.label} tabIndex={0}
-      {...(props.role === "grid" || props.role === "table" ? { "aria-rowcount": props.count + 1 } : {})}>
+      {...(props.role !== undefined && props.role !== "list" ? { "aria-rowcount": props.count + 1 } : {})}>
       {props.head}
       <div class="inside" role={props.role === undefined ? undefined : "rowgroup"} style={{ height: `${virtual.getTotalSize()}px` }}>
         {items.map((item) => (

@@ -7,11 +7,15 @@ import { oneOf, remembered } from "../router/memory.ts";
 export const timeForm = remembered<"local" | "utc" | "relative">("times", "relative", oneOf("local", "utc", "relative"));
 
 /** The time, once a second while the page is seen. */
-export const now = signal(Date.now());
+export const clock = signal(Date.now());
+/** When the page was frozen: what it shows is as of then. The frame sets it. */
+export const heldAt = signal<number | null>(null);
+/** The time that ages and countdowns are relative to. */
+export const now = computed(() => heldAt.value ?? clock.value);
 setInterval(() => {
-  if (document.visibilityState === "visible") now.value = Date.now();
+  if (document.visibilityState === "visible") clock.value = Date.now();
 }, 1_000);
-addEventListener("visibilitychange", () => (now.value = Date.now()));
+addEventListener("visibilitychange", () => (clock.value = Date.now()));
 /** The day, by which texts like "14:02" and "3 Nov 14:02" are told apart. */
 const today = computed(() => new Date(now.value).toDateString());
 

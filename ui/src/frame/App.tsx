@@ -1,11 +1,12 @@
 // The frame around every page.
 import type { ComponentType, JSX } from "preact";
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useEffect, useErrorBoundary, useRef, useState } from "preact/hooks";
 
 import { Problem as ProblemError } from "../api/problem.ts";
 import { Confirmation } from "../design/Confirm.tsx";
-import { useKeys } from "../design/keys.ts";
+import { useCommands, useKeys, type Command } from "../design/keys.ts";
 import { Empty, Problem, Waiting } from "../design/Problem.tsx";
+import { timeForm } from "../design/time.tsx";
 import { Toasts } from "../design/Toast.tsx";
 import { PAGES, pageAt, type PageEntry } from "../pages/pages.ts";
 import { go, place } from "../router/router.ts";
@@ -16,7 +17,8 @@ import { Nav } from "./Nav.tsx";
 import { Palette } from "./Palette.tsx";
 import { TopBar } from "./TopBar.tsx";
 import { openPalette, overlay, showHelp } from "./overlays.ts";
-import { needsLogin, session } from "./state.ts";
+import { frozenSince, needsLogin, session } from "./state.ts";
+import { theme } from "./theme.ts";
 
 export function App(): JSX.Element {
   if (needsLogin.value) return <Login />;
@@ -33,6 +35,18 @@ function Opening(): JSX.Element {
   );
 }
 
+/** What can be done on every page, for the palette. */
+const COMMANDS: readonly Command[] = [
+  { name: "Freeze or go on", run: () => (frozenSince.value = frozenSince.peek() === null ? Date.now() : null) },
+  { name: "Light theme", run: () => (theme.value = "light") },
+  { name: "Dark theme", run: () => (theme.value = "dark") },
+  { name: "Theme of the system", run: () => (theme.value = "system") },
+  { name: "Relative times", run: () => (timeForm.value = "relative") },
+  { name: "Local times", run: () => (timeForm.value = "local") },
+  { name: "UTC times", run: () => (timeForm.value = "utc") },
+  { name: "List all keys", run: showHelp },
+];
+
 function Frame(): JSX.Element {
   useKeys(
     [
@@ -46,6 +60,7 @@ function Frame(): JSX.Element {
     ],
     [],
   );
+  useCommands(COMMANDS, []);
   return (
     <div class="frame">
       <a class="skip" href="#main" onClick={(event) => { event.preventDefault(); document.getElementById("main")?.focus(); }}>Skip to the page</a>
@@ -91,6 +106,13 @@ function CurrentPage(): JSX.Element {
   }, [entry]);
   if (entry === null) return <Empty title="There is no such page"><p>The address names a page that this version does not have.</p></Empty>;
   const Component = loaded.get(entry);
-  if (Component !== undefined) return <Component />;
+  if (Component !== undefined) return <Guarded key={entry.title} of={Component} />;
   return problem === null ? <div class="page"><Waiting /></div> : <Problem problem={problem} onRetry={load} />;
+}
+
+/** A page that fails says so; the frame and the other pages go on. */
+function Guarded({ of: Component }: { of: ComponentType }): JSX.Element {
+  const [error, reset] = useErrorBoundary((thrown: unknown) => console.error(thrown));
+  if (error === undefined) return <Component />;
+  return <div class="page"><Problem problem={ProblemError.from(error)} onRetry={reset} /></div>;
 }

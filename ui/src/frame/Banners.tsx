@@ -4,7 +4,7 @@ import type { JSX } from "preact";
 import { connection, reconnect } from "../api/stream/stream.ts";
 import { Text } from "../design/Id.tsx";
 import { Icon } from "../design/icons.tsx";
-import { Time, now } from "../design/time.tsx";
+import { Time, clock } from "../design/time.tsx";
 import { frozenSince, noRuntimeSince, version } from "./state.ts";
 
 export function Banners(): JSX.Element {
@@ -21,7 +21,7 @@ export function Banners(): JSX.Element {
 function Away(): JSX.Element | null {
   const state = connection.value;
   if (state.is !== "away") return null;
-  const seconds = Math.max(0, Math.ceil((state.retryAt - now.value) / 1_000));
+  const seconds = Math.max(0, Math.ceil((state.retryAt - clock.value) / 1_000));
   return (
     <div class="banner red">
       <Icon name="warning" />
@@ -42,7 +42,7 @@ function NoRuntime(): JSX.Element | null {
     <div class="banner amber">
       <Icon name="warning" />
       <span>
-        {none.since === null ? "No runtime has run on this store yet" : <>No runtime has run on this store since <Time ms={none.since} form="clock" /></>}
+        {none.since === null ? "No runtime runs on this store" : <>No runtime has run on this store since <Time ms={none.since} form="clock" /></>}
         ; nothing moves until one is started.
       </span>
     </div>

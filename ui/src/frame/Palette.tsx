@@ -7,8 +7,8 @@ import { Dialog } from "../design/Dialog.tsx";
 import { Id } from "../design/Id.tsx";
 import { commands } from "../design/keys.ts";
 import { PAGES } from "../pages/pages.ts";
-import { BUILT_IN_VIEWS } from "../pages/instances/built-in-views.ts";
-import { go, parse } from "../router/router.ts";
+import { allViews, readShared } from "../pages/instances/views.ts";
+import { go } from "../router/router.ts";
 import { closeOverlay } from "./overlays.ts";
 
 interface Entry {
@@ -19,17 +19,15 @@ interface Entry {
 }
 
 function fixedEntries(): Entry[] {
-  const views = BUILT_IN_VIEWS.map((view) => ({
-    kind: "View",
+  const views = allViews().map((view) => ({
+    kind: view.kind === "shared" ? "Shared view" : "View",
     name: view.name,
-    run: () => {
-      const { path, params } = parse(`#/instances?${view.filter()}`);
-      go(path, Object.fromEntries(params));
-    },
+    run: () => go(["instances"], Object.fromEntries(new URLSearchParams(view.filter))),
   }));
   const pages = PAGES.map((page) => ({ kind: "Page", name: page.title, run: () => go([page.path]) }));
-  const actions = commands.value.map((command) => ({ kind: "Action", name: command.name, run: command.run, whyNot: command.whyNot }));
-  return [...actions, ...pages, ...views];
+  // What the page that is shown adds comes before what every page has.
+  const actions = commands.value.toReversed().map((command) => ({ kind: "Action", name: command.name, run: command.run, whyNot: command.whyNot }));
+  return [...pages, ...actions, ...views];
 }
 
 /** What the server finds for the words; empty while it has not answered. */
@@ -66,7 +64,12 @@ export function Palette(): JSX.Element {
   const [words, setWords] = useState("");
   const [at, setAt] = useState(0);
   const list = useRef<HTMLUListElement>(null);
-  const fixed = useMemo(fixedEntries, []);
+  const known = allViews().length;
+  const fixed = useMemo(fixedEntries, [known]);
+  useEffect(() => {
+    // Without the shared views the others can still be gone to.
+    readShared().catch(() => {});
+  }, []);
   const places = usePlaces(words);
   const wanted = words.trim().toLowerCase();
   const entries = [...fixed.filter((entry) => entry.name.toLowerCase().includes(wanted)), ...places].slice(0, 40);

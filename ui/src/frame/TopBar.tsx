@@ -6,7 +6,7 @@ import { Segments, countText } from "../design/Controls.tsx";
 import { keysAreOn } from "../design/keys.ts";
 import { Menu, MenuItem } from "../design/Menu.tsx";
 import { Icon } from "../design/icons.tsx";
-import { Time, now, timeForm } from "../design/time.tsx";
+import { Time, clock, timeForm } from "../design/time.tsx";
 import { href } from "../router/router.ts";
 import { Mark } from "./Mark.tsx";
 import { openPalette, showHelp } from "./overlays.ts";
@@ -64,7 +64,7 @@ function Freshness(): JSX.Element {
         : state.is === "refused"
           ? ["away", "Not live"]
           : ["waiting", "Connecting"];
-  const age = heard === 0 ? "" : `The server was last heard from ${Math.max(0, Math.round((now.value - heard) / 1_000))} s ago. `;
+  const age = heard === 0 ? "" : `The server was last heard from ${Math.max(0, Math.round((clock.value - heard) / 1_000))} s ago. `;
   return (
     <button
       type="button"
@@ -96,7 +96,7 @@ function Settings(): JSX.Element {
           </div>
           <label class="row">
             <input type="checkbox" checked={keysAreOn.value} onChange={(event) => (keysAreOn.value = event.currentTarget.checked)} />
-            Single keys do something
+            Single-key shortcuts
           </label>
           <button type="button" class="button small" onClick={() => showHelp()}>All keys <kbd>?</kbd></button>
         </div>

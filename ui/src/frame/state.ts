@@ -5,6 +5,7 @@ import { get, onUnauthenticated, post, remove } from "../api/client.ts";
 import { Loaded } from "../api/load.ts";
 import { connection, follow, reconnect } from "../api/stream/stream.ts";
 import type { Node, Operation, Session, Stats } from "../api/types.ts";
+import { heldAt } from "../design/time.tsx";
 import { place } from "../router/router.ts";
 
 export const session = new Loaded<Session>((signal) => get("session", { signal }));
@@ -25,15 +26,22 @@ export const whyReadOnly = computed((): string | null => {
   return role === "reader" ? "Only operators can do this; you are a reader." : "Log in first.";
 });
 
+/** When a live node was last seen by this page. */
+const liveSeen = signal<number | null>(null);
+effect(() => {
+  if (nodes.value.value?.some((node) => node.is_live) === true) liveSeen.value = nodes.at.value;
+});
+
 /** Since when no runtime works on the store, or `null` if one does or that is not known. */
 export const noRuntimeSince = computed((): { since: number | null } | null => {
   const known = nodes.value.value;
   if (known === undefined || known.some((node) => node.is_live)) return null;
-  return { since: known.length === 0 ? null : Math.max(...known.map((node) => node.expires)) };
+  // A node that stopped in order leaves no session behind; then what this page saw is all that is known.
+  return { since: known.length === 0 ? liveSeen.value : Math.max(...known.map((node) => node.expires)) };
 });
 
 /** While a page is frozen it shows what it had then; changes wait. Going elsewhere ends it. */
-export const frozenSince = signal<number | null>(null);
+export const frozenSince = heldAt;
 const pathNow = computed(() => place.value.path.join("/"));
 effect(() => {
   void pathNow.value;

@@ -1,5 +1,6 @@
 //! The process that starts orders, kills workers, and checks the orders.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -12,6 +13,7 @@ use serde::Serialize;
 use super::ledger::Ledger;
 use super::orders::{APPROVAL, Order, Outcome, order};
 use super::place::Place;
+use super::serving::Serving;
 use super::worker::Worker;
 use crate::exit::{ExitKind, Failure};
 use crate::output::{self, line, now_ms};
@@ -21,6 +23,10 @@ use crate::timeline::{self, Marks};
 const STALL: Duration = Duration::from_secs(20);
 /// The minimum lifetime of a worker.
 const LIFE_MS: u64 = 450;
+/// The lifetime of a worker while somebody watches.
+const SERVED_LIFE: Duration = Duration::from_secs(4);
+/// Orders of a demo that somebody watches. Counts are exact up to 10,000.
+const SERVED_ORDERS: usize = 5_000;
 /// The interval at which finished orders are counted.
 const LOOK: Duration = Duration::from_millis(100);
 
@@ -32,6 +38,8 @@ pub(crate) struct Demo {
     pub(crate) server: Option<String>,
     pub(crate) nodes: Option<usize>,
     pub(crate) keep: Option<PathBuf>,
+    /// Where the dashboard is served while orders and kills go on until Ctrl-C.
+    pub(crate) listen: Option<SocketAddr>,
     pub(crate) as_json: bool,
 }
 
@@ -52,9 +60,13 @@ struct Report {
 /// Runs the demo and deletes what it made.
 pub(crate) async fn run(demo: Demo) -> Result<(), Failure> {
     let place = Place::new(&demo)?;
-    let report = tokio::select! {
-        report = run_in(&place, &demo) => report,
-        _ = tokio::signal::ctrl_c() => Err(Failure::failed("interrupted")),
+    let report = match demo.listen {
+        // Ctrl-C ends the orders, not the count of them.
+        Some(listen) => run_served(&place, &demo, listen).await,
+        None => tokio::select! {
+            report = run_in(&place, &demo) => report,
+            _ = tokio::signal::ctrl_c() => Err(Failure::failed("interrupted")),
+        },
     };
     let cleared = place.clear(&demo).await;
     let report = report?;
@@ -66,16 +78,17 @@ pub(crate) async fn run(demo: Demo) -> Result<(), Failure> {
 async fn run_in(place: &Place, demo: &Demo) -> Result<Report, Failure> {
     let mut fleet = Fleet::begin(place, demo).await?;
     let report = fleet.direct(demo).await?;
-    fleet.bar.finish_and_clear();
-    if demo.as_json {
-        output::object(&report)?;
-    } else {
-        fleet.print(&report).await?;
-        if demo.keep.is_some() {
-            line(format!("\nkept: perennial --store {} list", place.shown_store()))?;
-        }
-    }
-    Ok(report)
+    fleet.tell(report, demo).await
+}
+
+/// Runs the demo beside its dashboard until Ctrl-C, then lets the orders end and counts them.
+async fn run_served(place: &Place, demo: &Demo, listen: SocketAddr) -> Result<Report, Failure> {
+    let mut fleet = Fleet::begin(place, demo).await?;
+    let serving = Serving::start(&place.store, listen, demo.as_json).await?;
+    let report = fleet.direct_until_interrupted(demo).await?;
+    let report = fleet.tell(report, demo).await;
+    serving.end().await?;
+    report
 }
 
 /// The orders, and the current workers.
@@ -140,6 +153,42 @@ impl<'p> Fleet<'p> {
         }
         self.finish().await?;
         self.count(demo.kills).await
+    }
+
+    /// The same again and again, at a pace that can be watched, until Ctrl-C.
+    async fn direct_until_interrupted(&mut self, demo: &Demo) -> Result<Report, Failure> {
+        self.print_line("orders are started and their worker is killed until you press Ctrl-C".to_owned())?;
+        let each = (demo.orders / (demo.kills + 1)).max(1);
+        let mut interrupted = std::pin::pin!(tokio::signal::ctrl_c());
+        loop {
+            let begun = self.started.len();
+            self.start_orders(begun + 1..=(begun + each).min(SERVED_ORDERS)).await?;
+            let watched = self.watch(SERVED_LIFE);
+            tokio::select! {
+                _ = interrupted.as_mut() => break,
+                watched = watched => watched?,
+            }
+            if demo.kills > 0 {
+                self.kill().await?;
+            }
+            self.decide(each / 5).await?;
+        }
+        self.finish().await?;
+        self.count(self.killed_at_ms.len()).await
+    }
+
+    /// Prints the report.
+    async fn tell(&self, report: Report, demo: &Demo) -> Result<Report, Failure> {
+        self.bar.finish_and_clear();
+        if demo.as_json {
+            output::object(&report)?;
+        } else {
+            self.print(&report).await?;
+            if demo.keep.is_some() {
+                line(format!("\nkept: perennial --store {} list", self.place.shown_store()))?;
+            }
+        }
+        Ok(report)
     }
 
     async fn start_orders(&mut self, numbers: std::ops::RangeInclusive<usize>) -> Result<(), Failure> {

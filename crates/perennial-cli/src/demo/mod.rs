@@ -5,6 +5,7 @@ mod director;
 mod ledger;
 mod orders;
 mod place;
+mod serving;
 mod worker;
 
 pub(crate) use director::{Demo, run};

@@ -102,3 +102,51 @@ async fn p8_a_worker_does_not_outlive_the_demo() {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }
+
+/// What an HTTP server answers to a GET.
+fn get(url: &str) -> String {
+    let output = Command::new("curl").args(["-s", url]).output().expect("curl is installed");
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+#[test]
+fn p9_a_served_demo_shows_its_dashboard_until_it_is_interrupted_and_then_counts() {
+    let demo = Command::new(env!("CARGO_BIN_EXE_perennial"))
+        .args(["demo", "--orders", "12", "--kills", "1", "--serve", "--listen", "127.0.0.1:0", "--json"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut demo = KilledAtTheEnd(demo);
+    let mut lines = BufReader::new(demo.0.stdout.take().unwrap()).lines();
+    let first: Value = serde_json::from_str(&lines.next().unwrap().unwrap()).unwrap();
+    let url = first["url"].as_str().unwrap();
+    assert!(get(url).contains("<title>Perennial</title>"), "{}", get(url));
+    // Six orders for each worker: with the seventh, the first worker has been killed.
+    let began = Instant::now();
+    while !get(&format!("{url}api/v1/instances?id=order-7")).contains("\"order-7\"") {
+        assert!(began.elapsed() < PATIENCE, "{}", get(&format!("{url}api/v1/stats")));
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    assert!(Command::new("kill").args(["-INT", &demo.0.id().to_string()]).status().unwrap().success());
+    let report: Value = serde_json::from_str(&lines.next().unwrap().unwrap()).unwrap();
+    assert_eq!((report["lost"].as_u64(), report["doubled"].as_i64()), (Some(0), Some(0)), "{report}");
+    assert!(report["started"].as_u64() >= Some(12) && report["kills"].as_u64() >= Some(1), "{report}");
+    assert_eq!(report["started"], report["completed"], "{report}");
+    assert_eq!(demo.0.wait().unwrap().code(), Some(0));
+}
+
+#[test]
+fn p9_a_served_demo_is_for_this_machine_only() {
+    let result = run(&["demo", "--orders", "1", "--kills", "0", "--serve", "--listen", "0.0.0.0:0"], &[]);
+    assert_eq!(result.code, 2, "{result:?}");
+}
+
+struct KilledAtTheEnd(std::process::Child);
+
+impl Drop for KilledAtTheEnd {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}

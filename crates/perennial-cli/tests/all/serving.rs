@@ -71,6 +71,22 @@ fn curl(arguments: &[&str]) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn d29_serve_shows_the_dashboard_and_tells_it_the_templates_of_links() {
+    let shop = Shop::stocked().await;
+    let link = "editor=vscode://file/{file}:{line}";
+    let served = Served::start(&shop.url(), &["--listen", "127.0.0.1:0", "--link", link]);
+    let page = curl(&[&served.url]);
+    assert!(page.contains("<title>Perennial</title>"), "{page}");
+    let session = curl(&[&format!("{}api/v1/session", served.url)]);
+    assert!(session.contains(r#""links":{"editor":"vscode://file/{file}:{line}"}"#), "{session}");
+    assert_eq!(served.stop(), Some(0));
+    for wrong in ["editor", "nothing=https://a", "logs=relative", "trace=JavaScript:alert(1)"] {
+        let refused = run(&["--store", &shop.url(), "serve", "--link", wrong], &[]);
+        assert_eq!(refused.code, 2, "{wrong}: {refused:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn h2_serve_prints_its_url_and_serves_with_and_without_a_runtime() {
     let mut shop = Shop::stocked().await;
     let served = Served::start(&shop.url(), &["--listen", "127.0.0.1:0"]);

@@ -2,13 +2,37 @@
 
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
+
 use crate::history::Payload;
 
 use super::driver::{Execution, Phase};
 use super::failure::{QueryFailure, TurnFailure, UpdateRefusal};
 use super::state::{Closure, Mode};
 
+/// The names that the code of an instance takes. See [`Execution::handlers`].
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HandlerNames {
+    /// The queries that it answers, also after its end.
+    pub queries: Vec<String>,
+    /// The updates that it accepts; none after its end.
+    pub updates: Vec<String>,
+    /// The external events that it handles or waits for; none after its end.
+    pub events: Vec<String>,
+}
+
 impl Execution {
+    /// The queries, updates and events that the code takes now.
+    pub fn handlers(&self) -> HandlerNames {
+        let (state, has_ended) = (self.state(), self.has_ended());
+        let queries = state.queries.keys().cloned().collect();
+        let (updates, events) = match has_ended {
+            true => (Vec::new(), Vec::new()),
+            false => (state.updates.keys().cloned().collect(), state.mailbox.taken_names()),
+        };
+        HandlerNames { queries, updates, events }
+    }
+
     /// Runs a read-only query handler. Nothing is recorded.
     pub fn query(&mut self, name: &str, payload: Payload) -> Result<Payload, QueryFailure> {
         let name = name.to_owned();

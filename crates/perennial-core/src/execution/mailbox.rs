@@ -57,6 +57,14 @@ impl Mailbox {
         self.channels.values().any(|channel| channel.handler.is_some())
     }
 
+    /// The names whose events a handler or an open wait receives.
+    pub(crate) fn taken_names(&self) -> Vec<String> {
+        let is_taken =
+            |channel: &Channel| channel.handler.is_some() || channel.waits.len() > channel.unread.len();
+        let taken = self.channels.iter().filter(|(_, channel)| is_taken(channel));
+        taken.map(|(name, _)| name.clone()).collect()
+    }
+
     /// Whether there are open waits for events of this name.
     pub(crate) fn has_waits(&self, name: &str) -> bool {
         self.channels.get(name).is_some_and(|channel| !channel.waits.is_empty())

@@ -33,6 +33,7 @@ pub use driver::Execution;
 pub(crate) use failure::panic_message;
 pub use failure::{QueryFailure, TurnFailure, UpdateRefusal};
 pub use handler::OrchestrationHandler;
+pub use handler_calls::HandlerNames;
 pub use limits::Limits;
 pub use options::ExecutionOptions;
 pub use outcome::{StaleJob, Successor, TurnTaken};

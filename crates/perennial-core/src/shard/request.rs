@@ -137,6 +137,15 @@ pub enum InstanceCall {
     },
     /// Apply a call with the token of an attempt. The code is not involved.
     Token(Box<TokenCall>),
+    /// Name the handlers of the code. Nothing is recorded.
+    Handlers,
+    /// Make the attempt of an activity that waits for its pause now.
+    RetryActivity {
+        /// The number of the execution, from 1.
+        execution: u64,
+        /// The activity's schedule event.
+        event: EventId,
+    },
     /// Start a new execution with turns of this one. It needs no code, and also applies to ended instances.
     Reset {
         /// The execution that the caller saw. Another execution refuses, unless it is the result of this very request.
@@ -193,6 +202,20 @@ impl InstanceCall {
     /// Whether it needs no code and also applies to blocked and ended instances.
     pub(super) fn is_reset(&self) -> bool {
         matches!(self, InstanceCall::Reset { .. })
+    }
+
+    /// Whether it only reads, and also applies to ended instances.
+    pub(super) fn is_query(&self) -> bool {
+        matches!(self, InstanceCall::Query { .. } | InstanceCall::Handlers)
+    }
+
+    /// The activity whose row determines its effect.
+    pub(super) fn activity(&self) -> Option<EventId> {
+        match self {
+            InstanceCall::Token(call) => Some(call.event),
+            InstanceCall::RetryActivity { event, .. } => Some(*event),
+            _ => None,
+        }
     }
 
     /// Encodes the call as the body of a request row.
@@ -290,7 +313,7 @@ pub struct PendingCall {
     pub call: InstanceCall,
     /// Its position among the messages of the instance: those before it are delivered first.
     pub place: u64,
-    /// For a token: the row of the attempt when the call is made.
+    /// For a call about an activity: its row when the call is made.
     pub(super) row: Option<Box<OpenRow>>,
 }
 

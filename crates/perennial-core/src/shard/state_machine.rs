@@ -235,8 +235,10 @@ impl Shard {
         let (request, after) = (lookup.request.unbound(), lookup.after);
         self.shared.bindings.insert(request_id, row.key);
         if !self.instances.contains(row.key) {
-            let is_query =
-                matches!(request, Request::Call(InstanceCall::Query { .. } | InstanceCall::Reset { .. }));
+            let is_query = match &request {
+                Request::Call(call) => call.is_query() || call.is_reset(),
+                _ => false,
+            };
             if !is_query && (row.status.is_final() || has_ended) {
                 // Without a final row, the caller has to read the row again.
                 let wants_row = matches!(request, Request::AwaitEnd) && row.status.is_final();

@@ -280,6 +280,11 @@ impl BlockReason {
         }
     }
 
+    /// Whether a turn was tried.
+    pub(super) fn is_tried(&self) -> bool {
+        !matches!(self, BlockReason::Paused(_) | BlockReason::NotTried)
+    }
+
     /// Whether the same turn may succeed later in this process. A turn that exceeded its deadline is not retried.
     pub fn may_pass(&self) -> bool {
         !matches!(

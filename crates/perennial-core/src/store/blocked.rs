@@ -42,6 +42,9 @@ pub struct Blocked {
     pub waits_until_ms: Option<u64>,
     /// When this cause first blocked the instance. A different cause resets it; the same cause found again does not.
     pub since_ms: u64,
+    /// When the next turn was last tried. `None` if it was not, or if an older version wrote the row.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tried_ms: Option<u64>,
     /// How many times the next turn has been tried since the instance was last able to run.
     pub attempts: u32,
 }

@@ -44,6 +44,8 @@ pub struct Criteria {
     pub created_from_ms: Option<u64>,
     /// Started before this time.
     pub created_before_ms: Option<u64>,
+    /// Ended at or after this time.
+    pub ended_from_ms: Option<u64>,
     /// Ended before this time.
     pub ended_before_ms: Option<u64>,
     /// Whether the newest rows come first; otherwise the oldest do.
@@ -65,6 +67,7 @@ impl Criteria {
             && self.matches_attributes(&row.attributes)
             && self.created_from_ms.is_none_or(|from_ms| row.created_ms >= from_ms)
             && self.created_before_ms.is_none_or(|before_ms| row.created_ms < before_ms)
+            && self.ended_from_ms.is_none_or(|from_ms| row.ended_ms.is_some_and(|at_ms| at_ms >= from_ms))
             && self
                 .ended_before_ms
                 .is_none_or(|before_ms| row.ended_ms.is_some_and(|at_ms| at_ms < before_ms))

@@ -31,8 +31,8 @@ pub enum Source {
     AttributeRange(String, KeyRange),
     /// Ids from the first (inclusive) to the second (exclusive).
     Ids(String, Option<String>),
-    /// Instances that ended before this time.
-    EndedBefore(u64),
+    /// Instances that ended from the first time (inclusive) to the second (exclusive).
+    Ended(u64, u64),
 }
 
 /// The choice of the sources for a filter.
@@ -113,8 +113,9 @@ fn candidates(filter: &Criteria) -> Vec<Vec<Source>> {
         let asked = Status::ALL.into_iter().filter(|status| filter.statuses.contains(status));
         candidates.push(asked.map(Source::Status).collect());
     }
-    if let Some(ended_before_ms) = filter.ended_before_ms {
-        candidates.push(vec![Source::EndedBefore(ended_before_ms)]);
+    let (from_ms, before_ms) = (filter.ended_from_ms, filter.ended_before_ms);
+    if from_ms.is_some() || before_ms.is_some() {
+        candidates.push(vec![Source::Ended(from_ms.unwrap_or(0), before_ms.unwrap_or(u64::MAX))]);
     }
     if let Some(name) = &filter.name {
         candidates.push(vec![Source::Name(name.clone())]);
@@ -140,7 +141,7 @@ mod tests {
     use super::*;
 
     fn needs_sorting(source: &Source) -> bool {
-        matches!(source, Source::Ids(..) | Source::EndedBefore(_))
+        matches!(source, Source::Ids(..) | Source::Ended(..))
     }
 
     /// Chooses with these sizes, and returns the sources that were counted.
@@ -170,7 +171,7 @@ mod tests {
         let sizes = |of_ids: u64, of_ended: u64, of_name: u64| {
             move |source: &Source| match source {
                 Source::Ids(..) => of_ids,
-                Source::EndedBefore(_) => of_ended,
+                Source::Ended(..) => of_ended,
                 _ => of_name,
             }
         };

@@ -147,6 +147,7 @@ fn list_everything(store: &Subject) {
         Criteria { blocked: Some(true), ..all() },
         Criteria { parent: Some(key(9_000_001)), ..all() },
         Criteria { ended_before_ms: Some(5), ..all() },
+        Criteria { ended_from_ms: Some(5), ended_before_ms: Some(9), ..all() },
         Criteria { conditions: vec![attribute("customer").equal_to("other")], ..all() },
         Criteria { conditions: vec![attribute("customer").starts_with("oth")], ..all() },
     ] {

@@ -18,7 +18,7 @@ pub(crate) fn fill(url: &str, instances: u64) -> Result<(), Failure> {
     let now_ms = crate::now_ms();
     let first_ms = now_ms - SPAN_MS;
     connection.execute_batch(&format!(
-        "PRAGMA synchronous = OFF; PRAGMA cache_size = -400000; BEGIN;
+        "PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF; PRAGMA cache_size = -400000; BEGIN;
          WITH RECURSIVE n(n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM n WHERE n < {instances} - 1),
               made AS (SELECT n, {first_ms} + n * ({SPAN_MS} - 60000) / {instances} AS at_ms FROM n)
          INSERT INTO instances (key, id, shard, name, version, status, execution, owed, attributes, created_ms, ended_ms)
@@ -47,6 +47,6 @@ pub(crate) fn fill(url: &str, instances: u64) -> Result<(), Failure> {
         );
         connection.execute(&insert, [encode_turn(&turn)])?;
     }
-    connection.execute_batch("COMMIT")?;
+    connection.execute_batch("COMMIT; PRAGMA journal_mode = WAL")?;
     Ok(())
 }

@@ -1,19 +1,26 @@
-//! Activities: those that are retried or queued, and completing them from outside by their tokens.
+//! Activities: those that are retried or queued, making an attempt now, and completing them by their tokens.
+
+use std::collections::{BTreeMap, BTreeSet};
 
 use axum::http::Method;
-use perennial::ErrorCode;
 use perennial::client::{TaskRow, TaskState};
 use perennial::history::EventId;
-use perennial::store::{InstanceKey, TaskId};
+use perennial::store::{InstanceKey, SessionId, TaskId};
+use perennial::{Client, ErrorCode, InstanceView};
 use serde::{Deserialize, Serialize};
 
-use super::{CURSOR, LIMIT, handler, limit};
+use super::changes::{ACCEPTED_OUTPUT, Nothing, accepted};
+use super::instances::event_id;
+use super::{CURSOR, KEY, LIMIT, OF_INSTANCE, handler, limit, task_groups};
 use crate::ask::Ask;
 use crate::cursor;
 use crate::gate::ACCEPTED;
+use crate::problem::Problem;
 use crate::query::{Kind, parameter};
 use crate::route::{Answered, Cost, Input, Route, json};
-use crate::schema::{Schema, array, boolean, integer, named, nullable, object, payload, string, time};
+use crate::schema::{
+    Schema, boolean, component, integer, named, nullable, object, page, payload, string, time,
+};
 
 /// How many rows a request looks at.
 const SCANNED: usize = 10_000;
@@ -56,6 +63,41 @@ pub(crate) fn routes() -> Vec<Route> {
         ])
         .answers(&[json(200, "A page.", tasks_schema)])
         .fails_with(&[ErrorCode::BadCursor]),
+        Route::new(
+            Method::GET,
+            "tasks/groups",
+            "groupTasks",
+            "The same activities by name, tag and state, with their errors by text.",
+            handler!(task_groups::groups),
+        )
+        .cost(Cost::Heavy)
+        .answers(&[json(200, "The groups, the largest first.", task_groups::schema)]),
+        Route::new(
+            Method::POST,
+            "instances/{id}/activities/{e}/retry",
+            "retryActivity",
+            "Makes the attempt that waits for its pause now.",
+            handler!(retry),
+        )
+        .takes(&[
+            KEY,
+            parameter(
+                "execution",
+                Kind::Number(1, u64::MAX >> 12),
+                "The execution that was seen; the current one if not given.",
+            ),
+        ])
+        .answers(&[ACCEPTED_OUTPUT])
+        .fails_with(OF_INSTANCE)
+        .fails_with(&[
+            ErrorCode::NoSuchThing,
+            ErrorCode::NotWaiting,
+            ErrorCode::Ended,
+            ErrorCode::Blocked,
+            ErrorCode::NotAnswered,
+            ErrorCode::Refused,
+        ])
+        .idempotent(),
         by_token(
             "activities/complete",
             "completeActivity",
@@ -93,6 +135,8 @@ fn done_schema() -> Schema {
 fn tasks_schema() -> Schema {
     let task = object(
         &[
+            ("id", nullable(string())),
+            ("orchestration", nullable(string())),
             ("key", string()),
             ("execution", integer()),
             ("event", integer()),
@@ -108,13 +152,18 @@ fn tasks_schema() -> Schema {
             ("heard_ms", time()),
             ("interruptions", integer()),
             ("last_error", string()),
+            ("node", string()),
         ],
     );
-    object(&[("rows", array(task)), ("next", nullable(string())), ("partial", boolean())], &[])
+    page("Tasks", component("Task", task), &[("partial", boolean())])
 }
 
 #[derive(Serialize)]
 struct TaskView<'a> {
+    /// `None` if it was deleted meanwhile.
+    id: Option<&'a str>,
+    /// The orchestration of the instance.
+    orchestration: Option<&'a str>,
     key: InstanceKey,
     execution: u64,
     event: EventId,
@@ -134,6 +183,9 @@ struct TaskView<'a> {
     interruptions: u32,
     #[serde(skip_serializing_if = "Option::is_none")]
     last_error: Option<&'a str>,
+    /// The node that runs it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    node: Option<&'a str>,
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "the shape that serde calls")]
@@ -142,9 +194,16 @@ fn is_zero(number: &u32) -> bool {
 }
 
 impl<'a> TaskView<'a> {
-    fn new(task: &'a TaskRow, hides: bool) -> TaskView<'a> {
+    fn new(
+        task: &'a TaskRow,
+        instance: Option<&'a InstanceView>,
+        node: Option<&'a str>,
+        hides: bool,
+    ) -> TaskView<'a> {
         let last = task.past.iter().last().and_then(|past| past.error.as_deref());
         TaskView {
+            id: instance.map(|instance| instance.id.as_str()),
+            orchestration: instance.map(|instance| instance.name.as_str()),
             key: task.id.key,
             execution: task.id.execution,
             event: task.id.event,
@@ -159,6 +218,7 @@ impl<'a> TaskView<'a> {
             heard_ms: task.heard_ms,
             interruptions: task.interruptions,
             last_error: last.map(|error| if hides { "hidden" } else { error }),
+            node,
         }
     }
 }
@@ -197,8 +257,60 @@ async fn list(ask: Ask) -> Answered {
     };
     let partial = next.is_some() && rows.len() < limit;
     let next = next.map(|next| cursor::encode(&list, &place(next)));
-    let rows = rows.iter().map(|task| TaskView::new(task, ask.hides_payloads())).collect();
+    let (names, nodes) = (instance_names(&client, &rows).await?, holders(&client, &rows).await?);
+    let view = |task| {
+        let instance = names.get(&task_key(task));
+        TaskView::new(
+            task,
+            instance,
+            holder(task).and_then(|holder| nodes.get(&holder)).map(String::as_str),
+            ask.hides_payloads(),
+        )
+    };
+    let rows = rows.iter().map(view).collect();
     ask.ok(&TaskList { rows, next, partial })
+}
+
+fn task_key(task: &TaskRow) -> InstanceKey {
+    task.id.key
+}
+
+fn holder(task: &TaskRow) -> Option<SessionId> {
+    match task.state {
+        TaskState::Leased { holder, .. } => Some(holder),
+        _ => None,
+    }
+}
+
+/// The instances of activities.
+async fn instance_names(
+    client: &Client,
+    tasks: &[TaskRow],
+) -> Result<BTreeMap<InstanceKey, InstanceView>, Problem> {
+    let mut names = BTreeMap::new();
+    for key in tasks.iter().map(task_key).collect::<BTreeSet<_>>() {
+        if let Some(instance) = client.find_by_key(key).await? {
+            names.insert(key, instance);
+        }
+    }
+    Ok(names)
+}
+
+/// The names of the nodes that run activities.
+async fn holders(client: &Client, tasks: &[TaskRow]) -> Result<BTreeMap<SessionId, String>, Problem> {
+    match tasks.iter().any(|task| holder(task).is_some()) {
+        true => Ok(client.session_names().await?),
+        false => Ok(BTreeMap::new()),
+    }
+}
+
+async fn retry(ask: Ask) -> Answered {
+    let Nothing {} = ask.object()?;
+    let (client, event) = (ask.client()?, event_id(&ask, "e")?);
+    let view = client.status(ask.id()).await?;
+    let execution = ask.query.number("execution").unwrap_or(view.execution);
+    client.bound_to(view.key).retry_activity(ask.id(), execution, event).await?;
+    accepted(&ask)
 }
 
 fn place(task: TaskId) -> Vec<u8> {

@@ -1,14 +1,21 @@
 //! Events, queries and updates.
 
+use std::time::Duration;
+
 use axum::http::Method;
-use perennial::{ErrorCode, Payload, UpdateError};
+use perennial::client::HandlerNames;
+use perennial::{ClientError, ErrorCode, Payload, UpdateError};
+use serde::Serialize;
 
 use super::changes::{ACCEPTED_OUTPUT, accepted};
 use super::{KEY, OF_INSTANCE, WAIT, handler};
 use crate::ask::Ask;
 use crate::problem::Problem;
 use crate::route::{Answered, Input, Needs, Route, json};
-use crate::schema::payload;
+use crate::schema::{Schema, array, boolean, component, object, payload, string};
+
+/// How long the owner may take to name the handlers.
+const HANDLERS_PATIENCE: Duration = Duration::from_secs(5);
 
 const CALLED: &[ErrorCode] = &[
     ErrorCode::TooLarge,
@@ -34,6 +41,17 @@ pub(crate) fn routes() -> Vec<Route> {
         .answers(&[ACCEPTED_OUTPUT])
         .fails_with(OF_INSTANCE)
         .fails_with(&[ErrorCode::Ended, ErrorCode::TooLarge, ErrorCode::Full, ErrorCode::BadEvent]),
+        Route::new(
+            Method::GET,
+            "instances/{id}/handlers",
+            "getHandlers",
+            "The queries, updates and events that its code takes.",
+            handler!(handlers),
+        )
+        .takes(&[KEY])
+        .answers(&[json(200, "If its code does not run now, `known` is false.", handlers_schema)])
+        .fails_with(OF_INSTANCE)
+        .fails_with(&[ErrorCode::Unreadable]),
         Route::new(
             Method::POST,
             "instances/{id}/queries/{name}",
@@ -63,6 +81,40 @@ pub(crate) fn routes() -> Vec<Route> {
         .fails_with(CALLED)
         .fails_with(&[ErrorCode::UpdateFailed, ErrorCode::Unanswered, ErrorCode::OutcomeDeleted]),
     ]
+}
+
+fn handlers_schema() -> Schema {
+    let names = ["queries", "updates", "events"].map(|kind| (kind, array(string())));
+    component("Handlers", object(&[&[("known", boolean())][..], &names].concat(), &[("because", string())]))
+}
+
+/// What the code takes is known to the code alone, so its owner is asked. Nobody waits for an owner that is not there.
+async fn handlers(ask: Ask) -> Answered {
+    #[derive(Default, Serialize)]
+    struct Handlers {
+        known: bool,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        because: Option<String>,
+        #[serde(flatten)]
+        names: HandlerNames,
+    }
+    let client = ask.client()?.patience(HANDLERS_PATIENCE);
+    match client.handlers(ask.id()).await {
+        Ok(names) => ask.ok(&Handlers { known: true, because: None, names }),
+        Err(
+            error @ (ClientError::NotAnswered { .. }
+            | ClientError::Blocked { .. }
+            | ClientError::Refused { .. }
+            | ClientError::Ended { .. }),
+        ) => {
+            let because = match error {
+                ClientError::NotAnswered { .. } => "no runtime that runs it has answered".to_owned(),
+                error => error.to_string(),
+            };
+            ask.ok(&Handlers { because: Some(because), ..Handlers::default() })
+        }
+        Err(error) => Err(error.into()),
+    }
 }
 
 async fn raise(ask: Ask) -> Answered {

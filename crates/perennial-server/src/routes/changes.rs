@@ -137,7 +137,7 @@ async fn retry(ask: Ask) -> Answered {
 /// A body without members.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Nothing {}
+pub(crate) struct Nothing {}
 
 async fn skip(ask: Ask) -> Answered {
     #[derive(Deserialize)]

@@ -10,6 +10,7 @@ use crate::answer::{self, Payloads};
 use crate::ask::Ask;
 use crate::listing::{FILTERS, Selection};
 use crate::problem::Problem;
+use crate::redact;
 use crate::route::{Answered, Cost, Output, Route};
 use crate::stop::Stop;
 
@@ -45,7 +46,10 @@ pub(crate) fn routes() -> Vec<Route> {
 
 async fn export_one(ask: Ask) -> Answered {
     let client = ask.client()?;
-    let exported = client.export(ask.id()).await?;
+    let mut exported = client.export(ask.id()).await?;
+    if ask.hides_payloads() {
+        redact::exported(&mut exported);
+    }
     let mut body = answer::json(&exported, ask.payloads())?;
     body.extend_from_slice(b"\n{\"complete\":true,\"instances\":1}\n");
     Ok(lines(Body::from(body)))
@@ -85,12 +89,15 @@ async fn export_all(
         }
         let page = selection.page(client, after, 100).await?;
         for row in &page.rows {
-            let exported = match client.bound_to(row.key).export(&row.id).await {
+            let mut exported = match client.bound_to(row.key).export(&row.id).await {
                 Ok(exported) => exported,
                 // Deleted since it was listed.
                 Err(ClientError::NotFound { .. } | ClientError::AnotherInstance { .. }) => continue,
                 Err(error) => return Err(error.into()),
             };
+            if payloads == Payloads::Hidden {
+                redact::exported(&mut exported);
+            }
             let mut line = answer::json(&exported, payloads)?;
             line.push(b'\n');
             if sender.send(Ok(line.into())).await.is_err() {

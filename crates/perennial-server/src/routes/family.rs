@@ -1,7 +1,10 @@
 //! What an instance waits for, and its children.
 
+use std::collections::BTreeMap;
+
 use axum::http::Method;
-use perennial::{ClientError, ErrorCode, Filter, InstanceView};
+use perennial::explain::{Explanation, PastState};
+use perennial::{Client, ClientError, ErrorCode, Filter, InstanceView, Payload};
 use serde::Serialize;
 
 use super::instances::Listed;
@@ -12,7 +15,11 @@ use crate::problem::Problem;
 use crate::query::{Kind, parameter};
 use crate::redact;
 use crate::route::{Answered, Cost, Route, json};
-use crate::schema::{Schema, array, nullable, object, reference, string};
+use crate::schema::{
+    Schema, all_of, boolean, component, integer, map, nullable, object, page, payload, reference,
+};
+
+const MAX_NUMBER: u64 = u64::MAX >> 12;
 
 pub(crate) fn routes() -> Vec<Route> {
     let of_instance = |path, name, about, handler| {
@@ -25,7 +32,12 @@ pub(crate) fn routes() -> Vec<Route> {
             "What it waits for, since when, until when.",
             handler!(waits),
         )
-        .answers(&[json(200, "What is open.", || reference("Explanation"))]),
+        .takes(&[
+            parameter("execution", Kind::Number(1, MAX_NUMBER), "As it was in this execution; needs `turn`."),
+            parameter("turn", Kind::Number(0, MAX_NUMBER), "As it was after this turn."),
+        ])
+        .fails_with(&[ErrorCode::NoExecution])
+        .answers(&[json(200, "What is or was open.", waits_schema)]),
         of_instance("instances/{id}/tree", "getTree", "It and its children, to a depth.", handler!(tree))
             .cost(Cost::Heavy)
             .takes(&[
@@ -46,15 +58,57 @@ pub(crate) fn routes() -> Vec<Route> {
 }
 
 fn children_schema() -> Schema {
-    object(&[("rows", array(reference("ListedInstance"))), ("next", nullable(string()))], &[])
+    page("Children", reference("ListedInstance"), &[])
+}
+
+fn waits_schema() -> Schema {
+    let now = object(
+        &[("attributes", map(payload())), ("published", nullable(payload())), ("is_past", boolean())],
+        &[("execution", integer()), ("turn", integer())],
+    );
+    component("Waits", all_of(vec![reference("Explanation"), now]))
 }
 
 async fn waits(ask: Ask) -> Answered {
-    let mut explained = ask.client()?.explain(ask.id()).await?;
-    if ask.hides_payloads() {
-        redact::explanation(&mut explained);
+    #[derive(Serialize)]
+    struct Waits {
+        #[serde(flatten)]
+        explained: Explanation,
+        attributes: BTreeMap<String, Payload>,
+        published: Option<Payload>,
+        is_past: bool,
     }
-    ask.ok(&explained)
+    let client = ask.client()?;
+    let view = client.status(ask.id()).await?;
+    let client = client.bound_to(view.key);
+    match (ask.query.number("execution"), ask.query.number("turn")) {
+        (None, None) => {
+            let mut explained = client.explain(ask.id()).await?;
+            if ask.hides_payloads() {
+                redact::explanation(&mut explained);
+            }
+            let InstanceView { attributes, published, .. } = view;
+            ask.ok(&Waits { explained, attributes, published, is_past: false })
+        }
+        (Some(_), None) => Err(Problem::bad_request("`execution` needs `turn`")),
+        (execution, Some(turn)) => past_waits(&ask, &client, execution.unwrap_or(view.execution), turn).await,
+    }
+}
+
+async fn past_waits(ask: &Ask, client: &Client, execution: u64, turn: u64) -> Answered {
+    #[derive(Serialize)]
+    struct Past {
+        #[serde(flatten)]
+        state: PastState,
+        is_past: bool,
+    }
+    // An execution that does not exist is an error, and not an empty state.
+    client.turn_page(ask.id(), execution, 0, 1).await?;
+    let mut state = client.explain_turn(ask.id(), execution, turn).await?;
+    if ask.hides_payloads() {
+        redact::past_state(&mut state);
+    }
+    ask.ok(&Past { state, is_past: true })
 }
 
 /// How many children of an instance a tree shows.

@@ -3,7 +3,6 @@
 use std::time::{Duration, Instant};
 
 use axum::http::{Method, StatusCode};
-use perennial::client::FoundEvent;
 use perennial::history::{ActivityError, ChildError, Decision, Ending, Event, EventKind, Job, Turn};
 use perennial::{Client, ClientError, ErrorCode, InstanceKey};
 use serde::Serialize;
@@ -15,9 +14,13 @@ use crate::ask::Ask;
 use crate::cursor;
 use crate::problem::Problem;
 use crate::query::{Kind, parameter};
+use crate::redact;
 use crate::route::{Answered, Cost, Needs, Route, json};
-use crate::schema::{Schema, array, boolean, integer, nullable, object, payload, reference, string, time};
-use crate::turn_walk::{EventFilter, Walk};
+use crate::schema::{
+    Schema, all_of, array, boolean, component, integer, nullable, object, page, payload, reference, string,
+    time,
+};
+use crate::turn_walk::{EventFilter, Walk, turn_with};
 
 /// How many turns a filtered page looks at, and for how long.
 const SCANNED_TURNS: usize = 50_000;
@@ -72,7 +75,7 @@ pub(crate) fn routes() -> Vec<Route> {
             "One event, whole.",
             handler!(event),
         )
-        .answers(&[json(200, "The event.", || reference("Event"))])
+        .answers(&[json(200, "The event, and the turn that recorded it.", found_schema)])
         .fails_with(&[ErrorCode::NoExecution, ErrorCode::NoSuchThing]),
         of_instance(
             "instances/{id}/executions/{n}/events/{e}/payload",
@@ -91,24 +94,30 @@ fn executions_schema() -> Schema {
         &[("execution", integer()), ("turns", integer()), ("is_current", boolean())],
         &[("version", string()), ("began_ms", time()), ("last_ms", time()), ("ending", string())],
     );
-    object(&[("rows", array(row)), ("next", nullable(string()))], &[])
+    page("Executions", component("ExecutionRow", row), &[])
 }
 
 fn history_schema() -> Schema {
-    let turn =
-        object(&[("number", integer()), ("at_ms", time()), ("events", array(reference("Event")))], &[]);
-    object(
+    let history = object(
         &[
             ("key", string()),
             ("execution", integer()),
             ("current", integer()),
-            ("turns", array(turn)),
+            ("turns", array(reference("Turn"))),
             ("before", nullable(integer())),
             ("after", nullable(integer())),
             ("partial", boolean()),
+            ("last_turn", integer()),
+            ("scanned", integer()),
         ],
         &[],
-    )
+    );
+    component("HistoryPage", history)
+}
+
+fn found_schema() -> Schema {
+    let place = object(&[("turn", integer()), ("at_ms", time())], &[]);
+    component("FoundEvent", all_of(vec![reference("Event"), place]))
 }
 
 async fn executions(ask: Ask) -> Answered {
@@ -228,6 +237,8 @@ async fn history(ask: Ask) -> Answered {
         before: (before > 1).then_some(before),
         after: (after < last).then_some(after),
         partial,
+        last_turn: last,
+        scanned: scanned as u64,
     };
     let is_over = execution < view.execution || view.status.is_final();
     ask.tagged_bytes(shown.write(&ask)?, is_over && !partial)
@@ -245,6 +256,9 @@ struct HistoryPage<'a> {
     after: Option<u64>,
     /// Whether the scan ended before the page was full.
     partial: bool,
+    last_turn: u64,
+    /// How many turns were looked at.
+    scanned: u64,
 }
 
 impl HistoryPage<'_> {
@@ -262,7 +276,10 @@ impl HistoryPage<'_> {
         }
         let shown = |turn: Option<u64>| turn.map_or_else(|| "null".to_owned(), |turn| turn.to_string());
         let (before, after, partial) = (shown(self.before), shown(self.after), self.partial);
-        out.extend(format!(r#"],"before":{before},"after":{after},"partial":{partial}}}"#).into_bytes());
+        let HistoryPage { last_turn, scanned, .. } = self;
+        let places = format!(r#"],"before":{before},"after":{after},"partial":{partial},"#);
+        out.extend(places.into_bytes());
+        out.extend(format!(r#""last_turn":{last_turn},"scanned":{scanned}}}"#).into_bytes());
         Ok(out)
     }
 }
@@ -283,16 +300,25 @@ pub(crate) fn write_turn(
             out.push(b',');
         }
         let link = format!("executions/{execution}/events/{}", event.id);
-        let payloads = if hides { Payloads::Hidden } else { Payloads::UpTo(payload_bytes, &link) };
-        out.extend(answer::json(event, payloads)?);
+        match hides {
+            true => {
+                let mut event = event.clone();
+                redact::event(&mut event);
+                out.extend(answer::json(&event, Payloads::Hidden)?);
+            }
+            false => out.extend(answer::json(event, Payloads::UpTo(payload_bytes, &link))?),
+        }
     }
     out.extend(b"]}");
     Ok(())
 }
 
 async fn event(ask: Ask) -> Answered {
-    let event = find_event(&ask).await?;
-    ask.tagged(&event.event, false)
+    let mut event = find_event(&ask).await?;
+    if ask.hides_payloads() {
+        redact::event(&mut event.event);
+    }
+    ask.tagged(&event, false)
 }
 
 async fn event_payload(ask: Ask) -> Answered {
@@ -302,12 +328,25 @@ async fn event_payload(ask: Ask) -> Answered {
     Ok(answer::respond(StatusCode::OK, payload.as_json().as_bytes().to_vec()))
 }
 
+/// An event, and the turn that recorded it.
+#[derive(Serialize)]
+struct FoundEvent {
+    turn: u64,
+    at_ms: u64,
+    #[serde(flatten)]
+    event: Event,
+}
+
 async fn find_event(ask: &Ask) -> Result<FoundEvent, Problem> {
     let (execution, event) = (ask.number("n")?, event_id(ask, "e")?);
     let client = ask.client()?;
     client.turn_page(ask.id(), execution, 0, 1).await?;
-    let found = client.find_event(ask.id(), execution, event).await?;
-    found.ok_or_else(|| Problem::nothing(format!("execution {execution} has no event {event}")))
+    let number = turn_with(ask, &client, execution, event).await?;
+    let missing = || Problem::nothing(format!("execution {execution} has no event {event}"));
+    let turns = client.turn_page(ask.id(), execution, number - 1, 1).await?.turns;
+    let turn = turns.into_iter().next().ok_or_else(missing)?;
+    let found = turn.events.into_iter().find(|found| found.id == event);
+    Ok(FoundEvent { turn: turn.number, at_ms: turn.at_ms, event: found.ok_or_else(missing)? })
 }
 
 /// The main payload of an event.

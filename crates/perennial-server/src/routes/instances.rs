@@ -5,9 +5,9 @@ use std::time::{Duration, Instant};
 
 use axum::http::Method;
 use perennial::client::PageKey;
-use perennial::explain::{Explanation, Wait, WaitReason};
-use perennial::history::{Ending, EventId, Started, TraceContext, Turn};
-use perennial::{Client, ClientError, ErrorCode, InstanceView, Payload, StoreError};
+use perennial::explain::{Explanation, Wait};
+use perennial::history::{Ending, EventId};
+use perennial::{ErrorCode, InstanceView, Payload};
 use serde::Serialize;
 
 use super::{CURSOR, KEY, LIMIT, OF_INSTANCE, handler, limit};
@@ -19,7 +19,8 @@ use crate::query::{Kind, parameter};
 use crate::redact;
 use crate::route::{Answered, Cost, Route, json};
 use crate::schema::{
-    Schema, array, boolean, integer, map, nullable, object, payload, reference, string, time,
+    Schema, all_of, array, boolean, component, integer, map, nullable, object, page, payload, reference,
+    string, time,
 };
 
 /// How many groups are named; the others are counted together.
@@ -68,32 +69,24 @@ pub(crate) fn routes() -> Vec<Route> {
 }
 
 fn page_schema() -> Schema {
-    object(
-        &[("rows", array(reference("ListedInstance"))), ("next", nullable(string())), ("partial", boolean())],
-        &[("scanned", integer())],
-    )
+    let scan = [("partial", boolean()), ("scanned", integer())];
+    page("InstancePage", reference("ListedInstance"), &scan)
 }
 
 fn count_schema() -> Schema {
-    object(&[("rows", integer()), ("more", boolean())], &[("scanned", integer())])
+    component("ScannedCount", object(&[("rows", integer()), ("more", boolean())], &[("scanned", integer())]))
 }
 
 fn groups_schema() -> Schema {
-    let group = object(&[("value", nullable(payload())), ("count", integer())], &[]);
-    object(
-        &[("groups", array(group)), ("others", integer()), ("scanned", integer()), ("partial", boolean())],
-        &[],
-    )
+    let group = component("Group", object(&[("value", nullable(payload())), ("count", integer())], &[]));
+    let members =
+        [("groups", array(group)), ("others", integer()), ("scanned", integer()), ("partial", boolean())];
+    component("Groups", object(&members, &[]))
 }
 
 fn details_schema() -> Schema {
-    reference("InstanceDetails")
-}
-
-/// An instance with its details.
-pub(crate) fn details_members() -> Schema {
     let cancel = object(&[("reason", string()), ("since_ms", time()), ("until_ms", time())], &[]);
-    object(
+    let members = object(
         &[
             ("turns", nullable(integer())),
             ("events", nullable(integer())),
@@ -105,11 +98,12 @@ pub(crate) fn details_members() -> Schema {
             ("more_waits", integer()),
             ("untaken_events", map(integer())),
             ("deadline_ms", nullable(time())),
-            ("cancel", nullable(cancel)),
+            ("cancel", nullable(component("CancelRequest", cancel))),
             ("trace", nullable(reference("TraceContext"))),
         ],
         &[("damage", string())],
-    )
+    );
+    component("InstanceDetails", all_of(vec![reference("Instance"), members]))
 }
 
 /// A row of a list.
@@ -223,102 +217,12 @@ async fn groups(ask: Ask) -> Answered {
     ask.ok(&Groups { groups, others, scanned, partial: after.is_some() })
 }
 
-/// An instance with its details.
-#[derive(Serialize)]
-struct Details {
-    #[serde(flatten)]
-    instance: InstanceView,
-    /// `None` if the history is damaged.
-    turns: Option<u64>,
-    events: Option<u64>,
-    input: Option<Payload>,
-    output: Option<Payload>,
-    error: Option<Payload>,
-    reason: Option<String>,
-    waits_for: Vec<Wait>,
-    more_waits: usize,
-    untaken_events: BTreeMap<String, usize>,
-    deadline_ms: Option<u64>,
-    cancel: Option<CancelView>,
-    trace: Option<TraceContext>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    damage: Option<String>,
-}
-
-#[derive(Serialize)]
-struct CancelView {
-    reason: String,
-    since_ms: u64,
-    until_ms: u64,
-}
-
 async fn get(ask: Ask) -> Answered {
-    let client = ask.client()?;
-    let mut instance = client.status(ask.id()).await?;
-    // Bound from here on, so that all parts are about the same instance.
-    let client = client.bound_to(instance.key);
-    let read = read_ends(&client, &instance).await;
-    let (first, last, damage) = match read {
-        Ok((first, last)) => (first, last, None),
-        // A damaged instance is shown with its row.
-        Err(ClientError::Store { source: damage @ StoreError::CorruptRow(_), .. }) => {
-            (None, None, Some(damage.to_string()))
-        }
-        Err(error) => return Err(error.into()),
-    };
-    let mut explained = match &damage {
-        None => Some(client.explain(ask.id()).await?),
-        Some(_) => None,
-    };
+    let mut details = ask.client()?.details(ask.id()).await?;
     if ask.hides_payloads() {
-        redact::instance(&mut instance);
-        explained.iter_mut().for_each(redact::explanation);
+        redact::details(&mut details);
     }
-    let counts = |count: fn(&Turn) -> u64| damage.is_none().then(|| last.as_ref().map_or(0, count));
-    let started: Option<&Started> = first.as_ref().and_then(Turn::started);
-    let ending = last.as_ref().and_then(Turn::ending).map(Ended::from).unwrap_or_default();
-    let waits_for =
-        explained.as_mut().map(|explained| std::mem::take(&mut explained.waits)).unwrap_or_default();
-    let cancel = waits_for.iter().find_map(|wait| match &wait.reason {
-        WaitReason::Cancellation { reason, since, until } => {
-            let (since_ms, until_ms) = (since.as_millis(), until.as_millis());
-            Some(CancelView { reason: reason.clone(), since_ms, until_ms })
-        }
-        _ => None,
-    });
-    let details = Details {
-        turns: counts(|turn| turn.number),
-        events: counts(|turn| turn.events.last().map_or(0, |event| event.id.0)),
-        input: started.map(|started| started.input.clone()),
-        output: ending.output,
-        error: ending.error,
-        reason: ending.reason,
-        cancel,
-        waits_for,
-        more_waits: explained.as_ref().map_or(0, |explained| explained.more),
-        untaken_events: explained.map(|explained| explained.untaken_events).unwrap_or_default(),
-        deadline_ms: started.and_then(|started| started.deadline_ms),
-        trace: started.and_then(|started| started.trace.as_deref().cloned()),
-        damage,
-        instance,
-    };
     ask.tagged(&details, false)
-}
-
-/// The first and the last turn of the current execution.
-async fn read_ends(
-    client: &Client,
-    instance: &InstanceView,
-) -> Result<(Option<Turn>, Option<Turn>), ClientError> {
-    let (id, execution) = (instance.id.as_str(), instance.execution);
-    let last = client.last_turn(id, execution).await?;
-    let first = client.turn_page(id, execution, 0, 1).await?.turns.into_iter().next();
-    let last = match last {
-        0 => None,
-        1 => first.clone(),
-        last => client.turn_page(id, execution, last - 1, 1).await?.turns.into_iter().next(),
-    };
-    Ok((first, last))
 }
 
 /// How an instance ended.

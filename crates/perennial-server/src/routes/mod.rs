@@ -2,19 +2,23 @@
 
 mod activities;
 mod calls;
+mod causes;
 mod changes;
 mod exports;
 mod family;
 mod health;
 pub(crate) mod histories;
 mod instances;
+mod nodes;
 mod operations;
 mod results;
 mod session;
 mod starting;
 mod stats;
+mod stats_history;
 mod store;
 mod streaming;
+mod task_groups;
 mod timelines;
 mod views;
 
@@ -37,8 +41,11 @@ pub(crate) fn all() -> Vec<Route> {
         changes::routes(),
         activities::routes(),
         operations::routes(),
+        causes::routes(),
+        nodes::routes(),
         store::routes(),
         stats::routes(),
+        stats_history::routes(),
         views::routes(),
         streaming::routes(),
         session::routes(),
@@ -80,6 +87,5 @@ macro_rules! handler {
     };
 }
 pub(crate) use handler;
-pub(crate) use instances::details_members;
 pub(crate) use operations::operation_schema;
-pub(crate) use stats::StatsView;
+pub(crate) use stats::{CountView, StatsView};

@@ -2,21 +2,25 @@
 
 use axum::http::{HeaderValue, Method, header};
 use perennial::client::Count;
-use perennial::{ErrorCode, Payload};
+use perennial::{Action, ErrorCode, Payload, Why};
 use serde::{Deserialize, Serialize};
 
-use super::{handler, stats::CountView};
+use super::handler;
+use super::stats::{CountView, count_schema};
 use crate::ask::Ask;
 use crate::gate::ACCEPTED;
 use crate::listing::Selection;
 use crate::operations::{Plan, Progress, Verb};
 use crate::problem::Problem;
 use crate::route::{Answered, Cost, Input, Route, json};
-use crate::schema::{Schema, array, boolean, integer, named, object, payload, reference, string};
+use crate::schema::{
+    Schema, array, boolean, component, integer, named, object, payload, reference, string, time,
+};
 
 /// How many instances a dry run names.
 const SAMPLES: usize = 20;
-const VERBS: &[&str] = &["cancel", "terminate", "raise", "retry", "pause", "resume", "delete", "prune"];
+const VERBS: &[&str] =
+    &["cancel", "terminate", "raise", "retry", "retry_activities", "pause", "resume", "delete", "prune"];
 
 pub(crate) fn routes() -> Vec<Route> {
     let one = || reference("Operation");
@@ -40,7 +44,7 @@ pub(crate) fn routes() -> Vec<Route> {
             handler!(list),
         )
         .answers(&[json(200, "The newest first.", || {
-            object(&[("operations", array(reference("Operation")))], &[])
+            component("Operations", object(&[("operations", array(reference("Operation")))], &[]))
         })]),
         Route::new(
             Method::GET,
@@ -70,6 +74,7 @@ fn input_schema() -> Schema {
         &[
             ("reason", string()),
             ("event", string()),
+            ("activity", string()),
             ("payload", payload()),
             ("force", boolean()),
             ("at_most", integer()),
@@ -79,13 +84,13 @@ fn input_schema() -> Schema {
 }
 
 fn dry_schema() -> Schema {
-    let count = object(&[("rows", integer()), ("more", boolean())], &[]);
-    object(&[("count", count), ("samples", array(string()))], &[])
+    component("DryRun", object(&[("count", count_schema()), ("samples", array(string()))], &[]))
 }
 
 /// An operation as answers show it.
 pub(crate) fn operation_schema() -> Schema {
     let failure = object(&[("id", string()), ("error", string())], &[]);
+    let reason = object(&[("code", string()), ("text", string()), ("count", integer())], &[]);
     object(
         &[
             ("id", string()),
@@ -98,9 +103,11 @@ pub(crate) fn operation_schema() -> Schema {
             ("done", integer()),
             ("skipped", integer()),
             ("failed", integer()),
-            ("failures", array(failure)),
+            ("failures", array(component("OperationFailure", failure))),
+            ("reasons", array(component("OperationReason", reason))),
+            ("total", count_schema()),
         ],
-        &[("ended_because", string())],
+        &[("ended_because", string()), ("ended_ms", time()), ("reason", string()), ("event", string())],
     )
 }
 
@@ -111,6 +118,8 @@ struct Begin {
     filter: String,
     reason: Option<String>,
     event: Option<String>,
+    /// The name of the activities that are retried.
+    activity: Option<String>,
     payload: Option<Payload>,
     #[serde(default)]
     force: bool,
@@ -122,6 +131,9 @@ struct Begin {
 async fn begin(ask: Ask) -> Answered {
     let begin: Begin = ask.object()?;
     let client = ask.client()?;
+    if begin.activity.is_some() && begin.action != Verb::RetryActivities {
+        return Err(Problem::bad_request("`activity` belongs to the action `retry_activities`"));
+    }
     if (begin.action == Verb::Raise) != begin.event.is_some() {
         return Err(Problem::bad_request("`event` belongs to the action `raise`, and only to that"));
     }
@@ -136,12 +148,12 @@ async fn begin(ask: Ask) -> Answered {
         None => {
             let plan = Plan {
                 verb: begin.action,
+                action: action(&ask, &begin),
                 filter: begin.filter,
-                reason: ask.reason(begin.reason.as_deref()),
-                event: begin.event.unwrap_or_default(),
-                payload: begin.payload.unwrap_or_else(Payload::null),
-                force: begin.force,
                 at_most: begin.at_most,
+                total: selection.count(&client).await?.0.into(),
+                reason: begin.reason,
+                event: begin.event,
             };
             let at = (client.now().await?, ask.server.stop().clone());
             ask.server.operations.begin(client, (selection, plan), &ask.caller.name, key, at)
@@ -152,6 +164,31 @@ async fn begin(ask: Ask) -> Answered {
         response.headers_mut().insert(header::LOCATION, location);
     }
     Ok(response)
+}
+
+/// What is done to each instance.
+fn action(ask: &Ask, begin: &Begin) -> Action {
+    let given = begin.reason.as_deref();
+    let reason = || ask.reason(given);
+    let why = || {
+        let why = Why::from(given.unwrap_or_default());
+        if ask.caller.name.is_empty() { why } else { why.by(&ask.caller.name) }
+    };
+    match begin.action {
+        Verb::Cancel => Action::Cancel { reason: reason(), grace: None },
+        Verb::Terminate => Action::Terminate { reason: reason() },
+        Verb::Raise => Action::Raise {
+            event: begin.event.clone().unwrap_or_default(),
+            payload: begin.payload.clone().unwrap_or_else(Payload::null),
+        },
+        Verb::Retry => Action::Retry,
+        Verb::RetryActivities => Action::RetryActivities { name: begin.activity.clone() },
+        Verb::Pause => Action::Pause { why: why() },
+        Verb::Resume => Action::Resume { why: why() },
+        Verb::Delete => Action::Delete { force: begin.force },
+        // An instance that has not ended is skipped.
+        Verb::Prune => Action::Delete { force: false },
+    }
 }
 
 async fn dry_run(ask: &Ask, client: &perennial::Client, selection: &Selection) -> Answered {

@@ -1,51 +1,42 @@
-//! Counts: now, and by the time of the start.
+//! Counts now.
 
 use std::collections::BTreeMap;
 
 use axum::http::Method;
+use perennial::Client;
 use perennial::client::Count;
-use perennial::{Client, Filter, Status, Timestamp};
 use serde::Serialize;
 
 use super::handler;
 use crate::ask::Ask;
 use crate::problem::Problem;
-use crate::query::{Kind, parameter};
-use crate::route::{Answered, Cost, Route, json};
-use crate::schema::{Schema, array, boolean, integer, map, object, time};
+use crate::route::{Answered, Route, json};
+use crate::schema::{Schema, boolean, component, integer, map, object};
 
 pub(crate) fn routes() -> Vec<Route> {
     let get = |path, name, about, handler| Route::new(Method::GET, path, name, about, handler);
-    vec![
-        get("stats", "getStats", "Row counts and scheduling lag.", handler!(stats)).answers(&[json(
-            200,
-            "The counts.",
-            stats_schema,
-        )]),
-        get(
-            "stats/history",
-            "getStatsHistory",
-            "How many instances were started, by bucket of time.",
-            handler!(stats_history),
-        )
-        .cost(Cost::Heavy)
-        .takes(&[
-            parameter("from_ms", Kind::Number(0, u64::MAX >> 12), "The begin; an hour ago if not given."),
-            parameter("to_ms", Kind::Number(0, u64::MAX >> 12), "The end; now if not given."),
-            parameter("buckets", Kind::Number(1, 100), "How many buckets; 60 if not given."),
-        ])
-        .answers(&[json(200, "The buckets.", stats_history_schema)]),
-    ]
+    vec![get("stats", "getStats", "Row counts and scheduling lag.", handler!(stats)).answers(&[json(
+        200,
+        "The counts.",
+        stats_schema,
+    )])]
 }
 
 pub(crate) fn count_schema() -> Schema {
-    object(&[("rows", integer()), ("more", boolean())], &[])
+    component("Count", object(&[("rows", integer()), ("more", boolean())], &[]))
 }
 
-#[derive(Clone, Copy, Serialize)]
+#[derive(Clone, Copy, Debug, Default, Serialize)]
 pub(crate) struct CountView {
     rows: u64,
     more: bool,
+}
+
+impl CountView {
+    /// Counts one more.
+    pub(crate) fn add(&mut self) {
+        self.rows += 1;
+    }
 }
 
 impl From<Count> for CountView {
@@ -56,7 +47,7 @@ impl From<Count> for CountView {
 
 pub(crate) fn stats_schema() -> Schema {
     let count = count_schema;
-    object(
+    let stats = object(
         &[
             ("instances", map(count())),
             ("blocked", count()),
@@ -68,7 +59,8 @@ pub(crate) fn stats_schema() -> Schema {
             ("lag_ms", integer()),
         ],
         &[],
-    )
+    );
+    component("Stats", stats)
 }
 
 /// Row counts, with the same names as `perennial top --json`.
@@ -107,52 +99,4 @@ impl StatsView {
 async fn stats(ask: Ask) -> Answered {
     let stats = StatsView::read(&ask.client()?).await?;
     ask.ok(&stats)
-}
-
-fn stats_history_schema() -> Schema {
-    let bucket = object(&[("from_ms", time()), ("started", map(count_schema()))], &[]);
-    object(&[("buckets", array(bucket)), ("width_ms", integer())], &[])
-}
-
-/// Instances by the time of their start and their current status. Exact up to 10,000 in each bucket.
-async fn stats_history(ask: Ask) -> Answered {
-    #[derive(Serialize)]
-    struct Bucket {
-        from_ms: u64,
-        started: BTreeMap<&'static str, CountView>,
-    }
-    #[derive(Serialize)]
-    struct Buckets {
-        buckets: Vec<Bucket>,
-        width_ms: u64,
-    }
-    let client = ask.client()?;
-    let to_ms = match ask.query.number("to_ms") {
-        Some(to_ms) => to_ms,
-        None => client.now().await?.as_millis(),
-    };
-    let from_ms = ask.query.number("from_ms").unwrap_or(to_ms.saturating_sub(3_600_000));
-    if from_ms >= to_ms {
-        return Err(Problem::bad_request("from_ms is not before to_ms"));
-    }
-    let width_ms = (to_ms - from_ms).div_ceil(ask.query.number("buckets").unwrap_or(60));
-    let mut buckets = Vec::new();
-    let mut begin = from_ms;
-    while begin < to_ms {
-        let end = (begin + width_ms).min(to_ms);
-        let mut started = BTreeMap::new();
-        for status in Status::ALL {
-            let filter = Filter::new()
-                .status(status)
-                .created_from(Timestamp::from_millis(begin))
-                .created_before(Timestamp::from_millis(end));
-            let count = client.count(filter).await?;
-            if count.rows > 0 {
-                started.insert(status.name(), CountView::from(count));
-            }
-        }
-        buckets.push(Bucket { from_ms: begin, started });
-        begin = end;
-    }
-    ask.ok(&Buckets { buckets, width_ms })
 }

@@ -1,9 +1,11 @@
 //! The HTTP API over real sockets, mounted in an application and served beside the owner of a store.
 
 mod access;
+mod activities;
 mod changes;
 mod contract;
 mod dashboard;
+mod dashboards;
 mod health;
 mod instances;
 mod matrix;

@@ -197,6 +197,16 @@ async fn h13_payloads_are_hidden_from_readers_everywhere() {
     let attributes = perennial::StartOptions::default().attribute("city", "s3cret-city");
     world.client.start_with("hello", "a", secret, attributes).await.unwrap().result().await.unwrap();
     world.client.start("fails", "f", perennial::Payload::from("s3cret")).await.unwrap();
+    // The errors of attempts are payloads, too, wherever they are kept.
+    let gate = world.path("gate");
+    let input = perennial::Payload::from(gate.display().to_string());
+    for id in ["retried", "retrying"] {
+        world.client.start("flaky", id, input.clone()).await.unwrap();
+        world.retrying(id, 2).await;
+    }
+    std::fs::write(&gate, "").unwrap();
+    world.client.retry_activity("retried", 1, perennial::history::EventId(2)).await.unwrap();
+    world.ended("retried").await;
     for path in [
         "instances",
         "instances?include=waits",
@@ -214,15 +224,33 @@ async fn h13_payloads_are_hidden_from_readers_everywhere() {
         "tasks",
         "doctor",
         "search?q=a",
+        "instances/retried",
+        "instances/retried/history",
+        "instances/retried/timeline",
+        "instances/retried/export",
+        "instances/retried/executions/1/events/3",
+        "instances/retrying",
+        "instances/retrying/waits",
+        "instances/retrying/timeline",
+        "instances?include=waits&status=running",
+        "tasks/groups",
+        "blocked",
     ] {
         let text = world.place.get(path).expect(200).await.text();
-        assert!(!text.contains("s3cret") && !text.contains("Hello"), "{path}: {text}");
+        let shows =
+            ["s3cret", "Hello", "card service", "503"].into_iter().find(|secret| text.contains(secret));
+        assert_eq!(shows, None, "{path}: {text}");
     }
     let result = world.place.get("instances/a/result").expect(200).await.json();
     assert_eq!(result["output"], json!({"hidden": true, "bytes": 22}));
     world.place.get("instances/a/executions/1/events/1/payload").refused(403, "PER-0802").await;
     world.place.ask("POST", "instances/a/queries/x").refused(403, "PER-0802").await;
     world.place.get("instances/a/history?text=s3cret").refused(403, "PER-0802").await;
+    let mut retried = world.place.get("stream?instance=retried").open().await;
+    for _ in 0..2 {
+        let text = retried.next_of("turn").await.data.to_string();
+        assert!(!text.contains("card service"), "{text}");
+    }
     let mut stream = world.place.get("stream?instance=a&list=").open().await;
     for kind in ["turn", "instance", "list"] {
         let text = stream.next_of(kind).await.data.to_string();

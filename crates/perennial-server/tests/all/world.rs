@@ -39,6 +39,22 @@ async fn panics(_: OrchestrationContext, _input: Payload) -> Result<(), String> 
     panic!("oh no")
 }
 
+/// Fails until a file exists.
+#[activity]
+async fn charge(_: ActivityContext, gate: String) -> Result<u32, String> {
+    match std::path::Path::new(&gate).exists() {
+        true => Ok(42),
+        false => Err("order-17: card service 503".to_owned()),
+    }
+}
+
+/// Retries an activity, with pauses that no test waits for.
+#[orchestration]
+async fn flaky(ctx: OrchestrationContext, gate: String) -> Result<u32, String> {
+    let hour = RetryPolicy::fixed(Duration::from_secs(3_600)).attempts(5);
+    Ok(ctx.schedule_activity(charge, gate).retry(hour).await?)
+}
+
 /// Waits for an event and returns its payload.
 #[orchestration]
 async fn approval(ctx: OrchestrationContext, _input: Payload) -> Result<Payload, String> {
@@ -102,6 +118,8 @@ pub(crate) fn builder(url: &str) -> perennial::RuntimeBuilder {
         .register(fails)
         .register(panics)
         .register(approval)
+        .register(flaky)
+        .register(charge)
         .register(dial)
         .register(signed)
         .register(parent)
@@ -195,6 +213,21 @@ impl World {
     /// Waits for an instance to end.
     pub(crate) async fn ended(&self, id: &str) -> Value {
         self.place.get(&format!("instances/{id}/result?wait_ms=30000")).expect(200).await.json()
+    }
+
+    /// Waits until an activity of an instance waits for its next attempt. Returns its event.
+    pub(crate) async fn retrying(&self, id: &str, attempt: u32) -> u64 {
+        loop {
+            let changed = self.client.changed(Duration::from_millis(50));
+            let tasks = self.client.tasks(id).await.unwrap();
+            let waits = |task: &&perennial::client::TaskRow| {
+                task.attempt == attempt && task.state == perennial::client::TaskState::Waiting
+            };
+            if let Some(task) = tasks.iter().find(waits) {
+                return task.id.event.0;
+            }
+            changed.await;
+        }
     }
 
     /// Waits until an instance is blocked.

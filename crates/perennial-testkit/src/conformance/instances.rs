@@ -59,6 +59,7 @@ pub fn blocked() -> Blocked {
         message: Some(7),
         pause: Some(Box::new(Pause { why: Why::new("a \"repair\"").by("é"), orchestration: true })),
         waits_until_ms: None,
+        tried_ms: None,
         since_ms: 1_700_000_000_123,
         attempts: 3,
     }

@@ -292,6 +292,7 @@ pub fn s7_a_list_is_filtered_by_times(make: Make<'_>) {
             Criteria { created_from_ms: Some(at_ms), ..Criteria::default() },
             Criteria { created_before_ms: Some(at_ms), ..Criteria::default() },
             Criteria { ended_before_ms: Some(at_ms), ..Criteria::default() },
+            Criteria { ended_from_ms: Some(at_ms), ..Criteria::default() },
         ];
         shown += filters.map(|filter| assert_shown(&subject, &rows, &filter)).into_iter().sum::<usize>();
         let between = Criteria {
@@ -336,6 +337,7 @@ pub fn s7_random_filters_return_the_matching_rows(make: Make<'_>) {
         filter.created_from_ms = rng.percent(20).then(|| like.created_ms - rng.between(0, 500));
         filter.created_before_ms = rng.percent(20).then(|| like.created_ms + rng.between(0, 500));
         filter.ended_before_ms = rng.percent(15).then(|| BEGUN_MS + rng.between(0, 3_000));
+        filter.ended_from_ms = rng.percent(15).then(|| BEGUN_MS + rng.between(0, 3_000));
         shown += assert_shown(&subject, &rows, &filter);
     }
     assert!(shown > 300, "many of these filters match rows: {shown}");

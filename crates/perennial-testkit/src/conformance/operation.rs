@@ -482,6 +482,7 @@ impl Operations {
         filter.created_from_ms = rng.percent(15).then(|| created_ms(rng));
         filter.created_before_ms = rng.percent(15).then(|| created_ms(rng));
         filter.ended_before_ms = rng.percent(15).then(|| rng.between(0, 9));
+        filter.ended_from_ms = rng.percent(15).then(|| rng.between(0, 9));
         filter
     }
 }

@@ -4,8 +4,10 @@ use std::time::Duration;
 
 use perennial_core::ErrorCode;
 use perennial_core::shard::{CallReply, InstanceCall, Request, Response};
-use perennial_core::store::{NewRequest, RequestNumber, RequestOutcome, SessionRole, SessionRow, StoreError};
-use perennial_core::{InstanceKey, Payload, check_derived_id, check_name};
+use perennial_core::store::{
+    InstanceRow, NewRequest, RequestNumber, RequestOutcome, SessionRole, SessionRow, StoreError,
+};
+use perennial_core::{HandlerNames, InstanceKey, Payload, check_derived_id, check_name};
 
 use super::sending::{LocalOutcome, bound, outcome_of};
 use super::{Client, check};
@@ -64,6 +66,48 @@ impl Client {
         T::read_output(answer).map_err(|problem| ClientError::unreadable(id, &problem))
     }
 
+    /// Returns the queries, updates and events that the code of an instance takes. The code itself knows them, so a
+    /// runtime has to run it: without one this is [`ClientError::NotAnswered`] at once. Nothing is recorded.
+    ///
+    /// ```
+    /// use perennial::prelude::*;
+    ///
+    /// #[orchestration]
+    /// async fn approval(ctx: OrchestrationContext, _: ()) -> Result<bool, String> {
+    ///     let asked = ctx.state(0_u32);
+    ///     ctx.on_query("asked", &asked, |asked, ()| asked.read(|asked| *asked));
+    ///     Ok(ctx.schedule_wait(ExternalEvent::<bool>::named("approved")).await)
+    /// }
+    ///
+    /// # #[tokio::main]
+    /// # async fn main() -> perennial::Result<()> {
+    /// # let runtime = Runtime::open("memory:").register(approval).start().await?;
+    /// let client = runtime.client();
+    /// client.start(approval, "a-1", ()).await?;
+    /// let handlers = client.handlers("a-1").await?;
+    /// assert_eq!((handlers.queries, handlers.events), (vec!["asked".to_owned()], vec!["approved".to_owned()]));
+    /// # runtime.shutdown().await
+    /// # }
+    /// ```
+    pub async fn handlers(&self, id: &str) -> Result<HandlerNames, ClientError> {
+        let row = self.row(id).await?;
+        let reply = self.put_to_owner(&row, InstanceCall::Handlers).await;
+        let named = outcome(id, self.tell_apart(id, reply).await?)?;
+        named.decode_as().map_err(|problem| ClientError::unreadable(id, &problem))
+    }
+
+    /// Sends a call to the owner of an instance that was read. Without an owner nobody would reply.
+    pub(super) async fn put_to_owner(
+        &self,
+        row: &InstanceRow,
+        instance_call: InstanceCall,
+    ) -> Result<CallReply, ClientError> {
+        if !self.has_owner(&row.id).await? {
+            return Err(ClientError::NotAnswered { id: row.id.clone(), patience: Duration::ZERO });
+        }
+        self.put_bound(&row.id, row.key, instance_call).await
+    }
+
     pub(super) async fn put(
         &self,
         id: &str,
@@ -99,6 +143,7 @@ impl Client {
         match self.request_here(id, bound(Some(key), Request::Call(instance_call.clone()))).await? {
             LocalOutcome::Elsewhere { .. } => self.put_from_afar(id, Some(key), &instance_call).await,
             LocalOutcome::Here(Response::Reply(reply)) => Ok(reply),
+            LocalOutcome::Here(Response::EndedBefore) => Ok(CallReply::Ended),
             LocalOutcome::Here(answer) => {
                 outcome_of(id, answer)?;
                 Err(ClientError::Unknown { id: id.to_owned(), reason: "an unexpected reply".to_owned() })
@@ -148,8 +193,13 @@ impl Client {
         let key = match instance_call {
             InstanceCall::Update { key, .. } => key,
             // Repeating a reset has no effect if it was carried out.
-            InstanceCall::Reset { .. } => return Ok(!self.has_owner(id).await?),
-            InstanceCall::Query { .. } | InstanceCall::Raise { .. } | InstanceCall::Token(_) => {
+            InstanceCall::Reset { .. } | InstanceCall::RetryActivity { .. } => {
+                return Ok(!self.has_owner(id).await?);
+            }
+            InstanceCall::Query { .. }
+            | InstanceCall::Handlers
+            | InstanceCall::Raise { .. }
+            | InstanceCall::Token(_) => {
                 return Ok(true);
             }
         };

@@ -1,14 +1,14 @@
-//! Operations on many instances: lists, bulk actions, deletion.
+//! Lists, counts, trees, deletion and pruning.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use perennial_core::store::{
-    Count, Criteria, DeleteOutcome, InstanceRow, Page, PageKey, PageLimit, Pause, Status, StoreStats, TaskRow,
+    Count, Criteria, DeleteOutcome, InstanceRow, Page, PageKey, PageLimit, Status, StoreStats, TaskRow,
 };
-use perennial_core::{ClosePolicy, Decision, InstanceKey, Payload, ShardId, Timestamp, Turn, Why};
+use perennial_core::{ClosePolicy, Decision, InstanceKey, ShardId, Timestamp, Turn};
 
-use super::{Client, InstancePage, InstanceView, Tree};
+use super::{Client, InstancePage, InstanceView, Progress, Tree};
 use crate::error::ClientError;
 use crate::filter::Filter;
 
@@ -22,86 +22,6 @@ const SWEPT_TOGETHER: usize = 2_000;
 const SWEEP_REST: Duration = Duration::from_millis(5);
 /// How long to wait for an instance that is to be deleted to end, before it is terminated again.
 const END_PATIENCE: Duration = Duration::from_secs(1);
-
-/// An action that [`Client::for_each`] applies to each instance.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Action {
-    /// Requests cancellation.
-    Cancel {
-        /// The reason of the request.
-        reason: String,
-        /// How long it may clean up; `None` uses the runtime's default.
-        grace: Option<Duration>,
-    },
-    /// Ends it without running its code.
-    Terminate {
-        /// The reason of the termination.
-        reason: String,
-    },
-    /// Raises an event.
-    Raise {
-        /// The name of the event.
-        event: String,
-        /// The content of the event.
-        payload: Payload,
-    },
-    /// Retries it, if it is blocked.
-    Retry,
-    /// Pauses it.
-    Pause {
-        /// The reason, and who gave it.
-        why: Why,
-    },
-    /// Resumes it, if it is paused.
-    Resume {
-        /// The reason, and who gave it.
-        why: Why,
-    },
-    /// Pauses it until its orchestration is resumed. Used by [`Client::pause_orchestration`].
-    #[doc(hidden)]
-    PauseWithOrchestration {
-        /// The reason, and who gave it.
-        why: Why,
-    },
-    /// Resumes it if it is paused with its orchestration. Used by [`Client::resume_orchestration`].
-    #[doc(hidden)]
-    ResumeWithOrchestration {
-        /// The reason, and who gave it.
-        why: Why,
-    },
-    /// Deletes it, with its children.
-    Delete {
-        /// Whether a running instance is terminated first.
-        force: bool,
-    },
-}
-
-/// Progress of an operation on many instances.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Progress {
-    /// Number of instances that were read.
-    pub seen: u64,
-    /// Number of instances that the action was applied to.
-    pub done: u64,
-    /// Number of instances that the action did not apply to, for example because they had ended.
-    pub skipped: u64,
-    /// Number of failures.
-    pub failed: u64,
-    /// The ids and errors of the first failures.
-    pub failures: Vec<(String, String)>,
-}
-
-impl Progress {
-    /// How many failures are kept with their errors.
-    const KEPT_FAILURES: usize = 20;
-
-    fn fail(&mut self, id: &str, error: &ClientError) {
-        self.failed += 1;
-        if self.failures.len() < Progress::KEPT_FAILURES {
-            self.failures.push((id.to_owned(), error.to_string()));
-        }
-    }
-}
 
 /// Selects finished instances for deletion. An instance has to meet all conditions.
 #[derive(Clone, Debug, Default)]
@@ -229,7 +149,7 @@ impl Client {
     }
 
     /// An instance and its descendants, each with the index of its parent; parents come first.
-    async fn family(&self, root: InstanceRow) -> Result<Vec<(InstanceRow, usize)>, ClientError> {
+    pub(super) async fn family(&self, root: InstanceRow) -> Result<Vec<(InstanceRow, usize)>, ClientError> {
         let mut seen = BTreeSet::from([root.key]);
         let mut rows = vec![(root, 0)];
         let mut next = 0;
@@ -323,7 +243,7 @@ impl Client {
     }
 
     /// Deletes an instance (the first) and its descendants.
-    async fn delete_family(
+    pub(super) async fn delete_family(
         &self,
         id: &str,
         mut family: Vec<(InstanceRow, usize)>,
@@ -429,94 +349,6 @@ impl Client {
             }
         }
     }
-
-    /// Applies an action to every instance that matches a filter. Failures do not stop the others; the report
-    /// lists them.
-    pub async fn for_each(
-        &self,
-        filter: Filter,
-        action: Action,
-        mut progress: impl FnMut(&Progress),
-    ) -> Result<Progress, ClientError> {
-        let mut report = Progress::default();
-        let mut after = None;
-        loop {
-            let page = self.list_rows(filter.clone(), after, PAGE).await?;
-            for row in &page.rows {
-                report.seen += 1;
-                match self.act(row, &action).await {
-                    Ok(true) => report.done += 1,
-                    Ok(false) => report.skipped += 1,
-                    Err(error @ ClientError::Stopped { .. }) => return Err(error),
-                    Err(error) => report.fail(&row.id, &error),
-                }
-                progress(&report);
-            }
-            after = page.next;
-            if after.is_none() {
-                return Ok(report);
-            }
-        }
-    }
-
-    /// Applies an action to one instance of a list. Returns whether it applied.
-    async fn act(&self, row: &InstanceRow, action: &Action) -> Result<bool, ClientError> {
-        // Bound to the listed instance, not to another one that has its id now.
-        let key = Some(row.key);
-        let done = match action {
-            Action::Delete { force } => match self.row(&row.id).await {
-                Ok(current) if current.key == row.key => {
-                    self.delete_family(&row.id, self.family(current).await?, *force).await.map(drop)
-                }
-                Ok(_) => return Ok(false),
-                Err(error) => Err(error),
-            },
-            _ if row.status.is_final() => return Ok(false),
-            Action::Cancel { reason, grace } => self.cancel_bound(&row.id, key, reason, *grace).await,
-            Action::Terminate { reason } => self.terminate_bound(&row.id, key, reason).await,
-            Action::Raise { event, payload } => self.raise(&row.id, key, event, payload.clone(), None).await,
-            Action::Pause { why } => {
-                let pause = Pause { why: why.clone(), orchestration: false };
-                self.pause_bound(&row.id, row.key, pause).await
-            }
-            // An instance that was paused individually stays paused when its orchestration is resumed.
-            Action::PauseWithOrchestration { .. } if is_paused(row) => return Ok(false),
-            Action::PauseWithOrchestration { why } => {
-                let pause = Pause { why: why.clone(), orchestration: true };
-                self.pause_bound(&row.id, row.key, pause).await
-            }
-            Action::Resume { .. } if !is_paused(row) => return Ok(false),
-            Action::ResumeWithOrchestration { .. } if !is_held(row) => return Ok(false),
-            Action::Resume { why } => self.resume_row(row, why.clone()).await,
-            Action::ResumeWithOrchestration { why } => self.resume_bound(&row.id, row.key, why.clone()).await,
-            Action::Retry if row.blocked.as_ref().is_none_or(|blocked| blocked.pause.is_some()) => {
-                return Ok(false);
-            }
-            Action::Retry => self.retry_bound(&row.id, row.key).await,
-        };
-        match done {
-            Ok(()) => Ok(true),
-            Err(
-                ClientError::NotFound { .. }
-                | ClientError::Ended { .. }
-                | ClientError::NotBlocked { .. }
-                | ClientError::OrchestrationPaused { .. }
-                | ClientError::NotEnded { .. },
-            ) => Ok(false),
-            Err(error) => Err(error),
-        }
-    }
-}
-
-/// Whether it is paused individually or with its orchestration.
-fn is_paused(row: &InstanceRow) -> bool {
-    row.blocked.as_ref().is_some_and(|blocked| blocked.pause.is_some())
-}
-
-/// Whether it is paused with its orchestration.
-fn is_held(row: &InstanceRow) -> bool {
-    let pause = row.blocked.as_ref().and_then(|blocked| blocked.pause.as_ref());
-    pause.is_some_and(|pause| pause.orchestration)
 }
 
 fn grow(rows: &[(InstanceRow, usize)], place: usize) -> Tree {

@@ -4,6 +4,8 @@
 //! case, requests go through the store to the owner of the instance.
 
 mod binding;
+mod bulk;
+mod details;
 mod explaining;
 mod instance_calls;
 mod managing;
@@ -40,11 +42,13 @@ use crate::store_url::{open_guest, open_read_only};
 
 pub use crate::export::{ExportedExecution, ExportedInstance};
 pub use crate::filter::Filter;
+pub use bulk::{Action, Progress};
+pub use details::{CancelView, InstanceDetails};
 pub use explaining::{
-    ActivityState, ActivityWait, Explanation, FailedAttempt, Finding, FindingKind, StuckReport, Wait,
-    WaitReason,
+    ActivityState, ActivityWait, Explanation, FailedAttempt, Finding, FindingKind, PastState, StuckReport,
+    Wait, WaitReason,
 };
-pub use managing::{Action, Progress, Prune};
+pub use managing::Prune;
 pub use nodes::{NodeView, ShardView};
 pub use pages::{FoundEvent, TaskPage, TurnPage};
 pub use raising::RaiseEvent;
@@ -56,13 +60,13 @@ pub use updating::SendUpdate;
 pub use verifying::{Damage, VerifyProgress, VerifyReport};
 pub use view::{InstancePage, InstanceView, MissingCode, Tree};
 
-pub use perennial_core::UnknownErrorCode;
 pub use perennial_core::shard::{Counters, ResetReport};
 pub use perennial_core::store::{
     AttributeName, Blocked, Comparison, Condition, Count, Divergence, DivergenceRow, DivergenceSide,
     InstanceRow, Page, PageKey, Pause, PausedOrchestration, Skippable, Status, StoreStats, TaskId, TaskRow,
     TaskState, attribute,
 };
+pub use perennial_core::{HandlerNames, UnknownErrorCode};
 
 /// The largest payload that a client in another process sends.
 const GUEST_PAYLOAD_LIMIT: usize = 4 << 20;

@@ -43,6 +43,8 @@ pub struct NodeView {
     pub tags: Vec<String>,
     /// How many activities it runs at a time.
     pub slots: usize,
+    /// How many more activities it could run when it last said so; `None` if it has not.
+    pub free_slots: Option<usize>,
 }
 
 /// A shard and its owner. See [`Client::shards`].
@@ -56,6 +58,18 @@ pub struct ShardView {
     /// Since when nobody owns it, if that is known.
     #[serde(rename = "unowned_since_ms")]
     pub unowned_since: Option<Timestamp>,
+}
+
+impl NodeView {
+    /// Whether it can run an activity, with a tag if the activity requires one.
+    pub fn can_run(&self, activity: &str, tag: Option<&str>) -> bool {
+        let takes = |name: &String| match name.strip_suffix('*') {
+            Some(prefix) => activity.starts_with(prefix),
+            None => name == activity,
+        };
+        self.activities.iter().any(takes)
+            && tag.is_none_or(|tag| self.tags.iter().any(|served| served == tag))
+    }
 }
 
 impl Client {
@@ -96,6 +110,7 @@ impl Client {
                 activities: info.activities,
                 tags: info.tags,
                 slots: info.slots,
+                free_slots: info.free,
             };
             nodes.insert(session.node, view);
         }
@@ -106,6 +121,17 @@ impl Client {
             }
         }
         Ok(nodes.into_values().collect())
+    }
+
+    /// The names of the nodes by their sessions and those of their lanes, which [`TaskState`](crate::client::TaskState)
+    /// refers to.
+    pub async fn session_names(&self) -> Result<BTreeMap<SessionId, String>, ClientError> {
+        let directory = self.call("", |store, reply| store.directory(reply)).await?;
+        let nodes = directory.sessions.iter().filter(|session| session.role == SessionRole::Node);
+        let names: BTreeMap<SessionId, String> =
+            nodes.map(|session| (session.node, NodeInfo::decode(&session.info).name)).collect();
+        let named = |session: &SessionRow| Some((session.id, names.get(&session.node)?.clone()));
+        Ok(directory.sessions.iter().filter_map(named).collect())
     }
 
     /// The 256 shards, with the node that owns each.

@@ -20,6 +20,7 @@ use super::sending::{LocalOutcome, bound, outcome_of};
 use super::{Client, InstanceView, check};
 use crate::error::{ClientError, Error};
 use crate::export::{ExportedExecution, ExportedInstance};
+use crate::filter::Filter;
 use crate::typed::Run;
 
 /// How many turns are read at a time.
@@ -262,6 +263,30 @@ impl Client {
     pub async fn history(&self, id: &str) -> Result<History, ClientError> {
         let row = self.row(id).await?;
         self.turns(&row, row.execution).await
+    }
+
+    /// Returns the instance with a key, `None` if there is none. Keys never name another instance, unlike ids.
+    ///
+    /// ```
+    /// use perennial::prelude::*;
+    /// # #[orchestration]
+    /// # async fn greet(_: OrchestrationContext, name: String) -> Result<String, String> { Ok(name) }
+    /// # #[tokio::main]
+    /// # async fn main() -> perennial::Result<()> {
+    /// # let runtime = Runtime::open("memory:").register(greet).start().await?;
+    /// # let client = runtime.client();
+    /// client.start(greet, "hello-1", "Ada".to_owned()).await?.result().await?;
+    /// let key = client.status("hello-1").await?.key;
+    /// assert_eq!(client.find_by_key(key).await?.unwrap().id, "hello-1");
+    /// # runtime.shutdown().await
+    /// # }
+    /// ```
+    pub async fn find_by_key(&self, key: InstanceKey) -> Result<Option<InstanceView>, ClientError> {
+        // Lists are in the order of keys: the first one after the key before this one.
+        let before = u128::from_be_bytes(*key.as_bytes()).checked_sub(1);
+        let after = before.map(|before| InstanceKey::from_bytes(before.to_be_bytes()));
+        let page = self.list(Filter::new(), after, 1).await?;
+        Ok(page.rows.into_iter().next().filter(|row| row.key == key))
     }
 
     /// Returns the history of one execution of an instance: 1, and one more with each continue-as-new. An

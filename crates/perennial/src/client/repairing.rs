@@ -8,9 +8,9 @@ use perennial_core::shard::{CallReply, InstanceCall, Request, ResetReport};
 use perennial_core::store::{InstanceRow, Pause, PausedOrchestration, PausedOrchestrations, Status};
 use perennial_core::{InstanceKey, Why, check_name};
 
-use super::managing::Action;
+use super::bulk::Action;
 use super::sending::bound;
-use super::{Client, Progress, check};
+use super::{Client, InstanceView, Progress, check};
 use crate::error::ClientError;
 use crate::filter::Filter;
 
@@ -70,11 +70,11 @@ impl Client {
     /// ([`Job::InstanceResumed`](crate::history::Job::InstanceResumed)).
     pub async fn resume(&self, id: &str, why: impl Into<Why>) -> Result<(), ClientError> {
         let row = self.unfinished(id).await?;
-        self.resume_row(&row, why.into()).await
+        self.resume_listed(&InstanceView::from(row), why.into()).await
     }
 
     /// Resumes an instance, unless it has to wait for its orchestration.
-    pub(super) async fn resume_row(&self, row: &InstanceRow, why: Why) -> Result<(), ClientError> {
+    pub(super) async fn resume_listed(&self, row: &InstanceView, why: Why) -> Result<(), ClientError> {
         let pause = row.blocked.as_ref().and_then(|blocked| blocked.pause.as_ref());
         let is_paused_alone = pause.is_some_and(|pause| !pause.orchestration);
         // The setting decides and not the row: instances are marked after the setting is written.

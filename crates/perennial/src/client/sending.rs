@@ -5,10 +5,11 @@ use std::future::{Future, IntoFuture};
 use std::pin::Pin;
 use std::time::Duration;
 
-use perennial_core::shard::{Message, Request, Response};
+use perennial_core::shard::{CallReply, InstanceCall, Message, Request, Response};
 use perennial_core::store::{InboxNumber, SendOutcome, SendRequest, Skippable};
 use perennial_core::{Ending, ErrorCode, EventId, InstanceKey, Job, Turn, check_derived_id};
 
+use super::instance_calls::outcome;
 use super::{Client, check};
 use crate::error::ClientError;
 use crate::runtime::Runtime;
@@ -93,6 +94,38 @@ impl Client {
         }
         let retried = self.deliver(id, bound(self.only, Request::Retry)).await;
         self.tell_apart(id, retried).await
+    }
+
+    /// Makes the next attempt of an activity now, instead of after the pause of its retry policy. `event` scheduled the
+    /// activity in this execution; [`Client::explain`] names it. The attempt counts as it would have later.
+    ///
+    /// An activity that does not wait for another attempt is [`ClientError::NotWaiting`]. Repeating the request has no
+    /// further effect. A runtime has to run: without one this is [`ClientError::NotAnswered`] at once.
+    ///
+    /// ```
+    /// # use perennial::prelude::*;
+    /// # use perennial::history::EventId;
+    /// # async fn hurry(client: &Client) -> perennial::Result<()> {
+    /// let order = client.status("order-1").await?;
+    /// client.retry_activity("order-1", order.execution, EventId(2)).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn retry_activity(&self, id: &str, execution: u64, event: EventId) -> Result<(), ClientError> {
+        let row = self.row(id).await?;
+        if row.status.is_final() {
+            return Err(ClientError::Ended { id: id.to_owned() });
+        }
+        let reply = self.put_to_owner(&row, InstanceCall::RetryActivity { execution, event }).await;
+        match self.tell_apart(id, reply).await? {
+            CallReply::NotOpen => Err(ClientError::NotWaiting { id: id.to_owned(), event }),
+            CallReply::Refused { reason, .. }
+                if ErrorCode::leading(&reason) == Some(ErrorCode::NotWaiting) =>
+            {
+                Err(ClientError::NotWaiting { id: id.to_owned(), event })
+            }
+            reply => outcome(id, reply).map(drop),
+        }
     }
 
     /// Retries a blocked instance without the external event that its code cannot decode. `event` is the

@@ -8,6 +8,7 @@ import { Menu, MenuItem } from "../../design/Menu.tsx";
 import { Icon } from "../../design/icons.tsx";
 import { useCommands, useKeys } from "../../design/keys.ts";
 import { whyReadOnly } from "../../frame/state.ts";
+import { param } from "../../router/router.ts";
 import { actionsFor, awaitedEvents, raise, resume, retry, retryActivity, type Action } from "./acting.tsx";
 import type { WaitRecord } from "./data.ts";
 import type { InstanceModel } from "./model.ts";
@@ -22,7 +23,7 @@ export function Actions({ model, details }: { model: InstanceModel; details: Ins
   );
   return (
     <>
-      <Foremost model={model} details={details} />
+      {param("turn") === null && <Foremost model={model} details={details} />}
       <Menu button={<>Actions <Icon name="chevronDown" size={12} /></>} buttonClass="button one-actions-button" label="Actions">
         {(close) => actions.map((action, index) => <Item key={action.name} action={action} before={actions[index - 1]} close={close} />)}
       </Menu>

@@ -59,7 +59,7 @@ export function Facts({ model, details }: { model: InstanceModel; details: Insta
       )}
       <div class="one-payloads">
         {details.published !== null && <PayloadLine label="Published status" value={details.published} />}
-        <PayloadLine label="Input" value={details.input} />
+        {!model.isPartial.value && <PayloadLine label="Input" value={details.input} />}
         {details.output !== null && <PayloadLine label="Result" value={details.output} />}
         {details.error !== null && <PayloadLine label="Error" value={details.error} tone="red" />}
       </div>

@@ -16,7 +16,7 @@ import { Actions } from "./Actions.tsx";
 import { DeedLine, FateBanner } from "./Deed.tsx";
 import { Facts } from "./Facts.tsx";
 import { PastBar } from "./PastBar.tsx";
-import { Sentence } from "./Sentence.tsx";
+import { PastSentence, Sentence } from "./Sentence.tsx";
 import { InstanceModel, pastOf } from "./model.ts";
 import "./instance.css";
 
@@ -103,7 +103,7 @@ function Shown({ model, details }: TabProps): JSX.Element {
   return (
     <>
       <section class="one-head" aria-label="Where it stands">
-        <Sentence model={model} details={details} />
+        {past === null ? <Sentence model={model} details={details} /> : <PastSentence model={model} execution={past.execution} turn={past.turn} />}
         <DeedLine model={model} />
         <Facts model={model} details={details} />
       </section>

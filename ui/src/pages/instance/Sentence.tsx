@@ -9,13 +9,14 @@ import { Id, Text } from "../../design/Id.tsx";
 import { standingOf } from "../../design/Status.tsx";
 import { Duration, Time } from "../../design/time.tsx";
 import { href } from "../../router/router.ts";
-import { read, type EventRecord, type HistoryPage, type WaitRecord } from "./data.ts";
+import { read, type EventRecord, type HistoryPage, type WaitRecord, type WaitsData } from "./data.ts";
 import { bodyOf, failedSource } from "./history/events.ts";
 import type { InstanceModel } from "./model.ts";
 import { EventLink, ServerText, Source, errorOf, errorText, previewOf } from "./parts.tsx";
 
 export function Sentence({ model, details }: { model: InstanceModel; details: InstanceDetails }): JSX.Element {
   const standing = standingOf(details);
+  if (model.isPartial.value && details.blocked === null) return <p class="one-sentence one-reading" role="status"><span class="sr-only">Reading</span><span class="skeleton" /></p>;
   switch (standing) {
     case "blocked":
       return <BlockedSentence details={details} />;
@@ -134,6 +135,20 @@ function PausedSentence({ details }: { details: InstanceDetails }): JSX.Element 
   );
 }
 
+/** Where it stood after a turn of the past. */
+export function PastSentence({ model, execution, turn }: { model: InstanceModel; execution: number; turn: number }): JSX.Element {
+  const then = useLoad((signal) => read<WaitsData>("instances/{id}/waits", [model.id], { ...model.bound, execution, turn }, signal), [execution, turn]).value.value;
+  const first = then?.waits[0];
+  const others = (then?.waits.length ?? 1) - 1 + (then?.more ?? 0);
+  return (
+    <p class="one-sentence one-then">
+      As it was after turn {turn}{then !== undefined && <> at <Time ms={then.at_ms} form="clock" /></>}:{" "}
+      {then === undefined ? "…" : then.ending !== undefined ? <ServerText text={then.ending} /> : first === undefined ? <>{then.status}, with nothing open.</> : <WaitText wait={first} id={model.id} isSentence />}
+      {first !== undefined && others > 0 && <> and {others} more</>}
+    </p>
+  );
+}
+
 function WaitingSentence({ details }: { details: InstanceDetails }): JSX.Element {
   if (details.damage !== undefined) {
     return <p class="one-sentence">Its history is damaged: <q class="red"><Text text={details.damage} /></q>. What can be read is shown.</p>;
@@ -157,24 +172,24 @@ const STOPS = new Set(["no_runtime", "no_owner", "missing_code", "orchestration_
 
 /** What is waited for, in words that follow the clock. */
 export function WaitText({ wait, id, isSentence = false }: { wait: WaitRecord; id: string; isSentence?: boolean }): JSX.Element {
-  const lead = isSentence ? "Waits for " : "";
+  const lead = (word: string) => (isSentence ? `Waits for ${word}` : word.charAt(0).toUpperCase() + word.slice(1));
   switch (wait.kind) {
     case "activity":
-      return <>{lead}activity <code><Text text={wait.name ?? ""} /></code> <Proof wait={wait} id={id} />: <ActivityState wait={wait} /></>;
+      return <>{lead("activity")} <code><Text text={wait.name ?? ""} /></code> <Proof wait={wait} id={id} />: <ActivityState wait={wait} /></>;
     case "event":
       return (
-        <>{lead}event <code><Text text={wait.name ?? ""} /></code> <Proof wait={wait} id={id} />, since <Time ms={wait.since_ms ?? 0} />
+        <>{lead("event")} <code><Text text={wait.name ?? ""} /></code> <Proof wait={wait} id={id} />, since <Time ms={wait.since_ms ?? 0} />
           {wait.timer_ms !== undefined && <>, gives up <Time ms={wait.timer_ms} /></>}.</>
       );
     case "timer":
       return (wait.due_ms ?? 0) >= 253_402_300_799_999 ? (
-        <>{lead}a timer that never fires <Proof wait={wait} id={id} />.</>
+        <>{lead("a timer")} that never fires <Proof wait={wait} id={id} />.</>
       ) : (
-        <>{lead}a timer <Proof wait={wait} id={id} /> until <Time ms={wait.due_ms ?? 0} form="clock" /> (<Time ms={wait.due_ms ?? 0} form="relative" />).</>
+        <>{lead("a timer")} <Proof wait={wait} id={id} /> until <Time ms={wait.due_ms ?? 0} form="clock" /> (<Time ms={wait.due_ms ?? 0} form="relative" />).</>
       );
     case "child":
       return (
-        <>{lead}child <Id text={wait.id ?? ""} href={href(["instances", wait.id ?? ""])} /> <Proof wait={wait} id={id} />, since <Time ms={wait.since_ms ?? 0} />
+        <>{lead("child")} <Id text={wait.id ?? ""} href={href(["instances", wait.id ?? ""])} /> <Proof wait={wait} id={id} />, since <Time ms={wait.since_ms ?? 0} />
           {isSentence && wait.waits?.[0] !== undefined && <>, which waits for <Deepest wait={wait.waits[0]} /></>}.</>
       );
     case "start":
@@ -184,8 +199,10 @@ export function WaitText({ wait, id, isSentence = false }: { wait: WaitRecord; i
         <>Cancel requested <Time ms={wait.since_ms ?? 0} />{wait.reason !== undefined && <>: <q><Text text={wait.reason} /></q></>}.
           {" "}It ends at the latest <Time ms={wait.until_ms ?? 0} />.</>
       );
+    case "blocked":
+      return <>Blocked: <ServerText text={(wait.reason ?? "").replace(/^PER-\d+ /, "")} id={id} />. Tried {wait.attempts === 1 ? "once" : `${wait.attempts ?? 0} times`} since <Time ms={wait.since_ms ?? 0} />.</>;
     default:
-      return <>{isSentence ? capital(wait.text, id) : <ServerText text={wait.text} id={id} />}{wait.text.endsWith(".") ? "" : "."}</>;
+      return <>{capital(wait.text, id)}{wait.text.endsWith(".") ? "" : "."}</>;
   }
 }
 

@@ -36,9 +36,17 @@ export interface Deed {
   effect: string | null;
 }
 
+/** What is not known before the details are read. */
+const UNREAD = {
+  turns: null, events: null, input: null, output: null, error: null, reason: null, waits_for: [], more_waits: 0, untaken_events: {}, deadline_ms: null,
+  cancel: null, trace: null,
+} satisfies Omit<InstanceDetails, keyof Instance>;
+
 export class InstanceModel {
   readonly id: string;
   readonly details: Loaded<InstanceDetails>;
+  /** Whether only the row was read so far. */
+  readonly isPartial: Signal<boolean> = signal(false);
   readonly fate: Signal<Fate | null> = signal(null);
   readonly deed: Signal<Deed | null> = signal(null);
   /** How far the store's clock is ahead of this machine's. */
@@ -103,10 +111,27 @@ export class InstanceModel {
     for (const listener of this.listeners) listener.changed?.(true);
   }
 
+  /** The row alone is read at once, however long the history is; the page opens with it. */
+  private async readRow(): Promise<void> {
+    try {
+      const { rows } = await get("instances", { query: { id: this.id, limit: 1 } });
+      const row = rows[0];
+      if (row === undefined || this.details.value.peek() !== undefined || (this.key !== null && this.key !== row.key)) return;
+      this.key = row.key;
+      const { waits_for: _, more_waits: __, ...instance } = row;
+      this.isPartial.value = true;
+      this.details.value.value = { ...instance, ...UNREAD };
+    } catch {
+      // The details tell what is wrong.
+    }
+  }
+
   private async readDetails(abort: AbortSignal): Promise<InstanceDetails> {
+    if (this.details.value.peek() === undefined) void this.readRow();
     try {
       const details = await get("instances/{id}", { path: [this.id], query: this.bound, signal: abort });
       this.key ??= details.key;
+      this.isPartial.value = false;
       const turns = details.turns ?? 0;
       const known = this.lastTurn.peek();
       if (known === null || details.execution > known.execution || (details.execution === known.execution && turns > known.number)) {

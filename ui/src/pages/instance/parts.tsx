@@ -108,7 +108,7 @@ export function JsonField({ label, value, hint }: { label: string; value: Signal
   return (
     <div class="labelled">
       <label for={id}>{label}</label>
-      <textarea id={id} class="field" rows={4} spellcheck={false} aria-invalid={problem !== null} aria-describedby={`${id}-hint`}
+      <textarea id={id} class="field" rows={3} spellcheck={false} aria-invalid={problem !== null} aria-describedby={`${id}-hint`}
         value={value.value} onInput={(event) => (value.value = event.currentTarget.value)} placeholder="null" />
       <span id={`${id}-hint`} class={`hint ${problem !== null ? "bad" : ""}`}>
         {problem !== null ? `Not JSON yet: ${problem}.` : (hint ?? "JSON. Empty is null. Numbers are sent digit for digit.")}

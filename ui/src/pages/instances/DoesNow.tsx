@@ -6,28 +6,9 @@ import type { ListedInstance, Wait } from "../../api/types.ts";
 import { Text } from "../../design/Id.tsx";
 import { Time, now, wholeText } from "../../design/time.tsx";
 
-/** The facts of a wait that a line is made of. The server sends more. */
-interface WaitFacts extends Wait {
-  name?: string;
-  id?: string;
-  tag?: string;
-  attempt?: number;
-  max_attempts?: number | null;
-  state?: string;
-  due_ms?: number;
-  since_ms?: number;
-  timer_ms?: number;
-  until_ms?: number;
-  node?: string;
-  failed?: { at_ms: number; error: string };
-  reason?: string;
-  code?: string;
-  version?: string;
-}
-
 export function DoesNow({ row }: { row: ListedInstance }): JSX.Element | null {
   if (row.ended_ms !== null) return <Outcome row={row} />;
-  const waits = (row.waits_for ?? []) as WaitFacts[];
+  const waits = row.waits_for ?? [];
   const first = waits.find((wait) => wait.remedy !== undefined) ?? waits[0];
   if (first === undefined) return row.status === "pending" ? <span class="muted">not started yet</span> : null;
   const children = waits.filter((wait) => wait.kind === "child").length;
@@ -45,7 +26,7 @@ export function DoesNow({ row }: { row: ListedInstance }): JSX.Element | null {
 
 /** What the wait is about, as the filter `waits_for` names it. */
 export function waitFilter(row: ListedInstance): string | null {
-  const wait = row.waits_for?.[0] as WaitFacts | undefined;
+  const wait = row.waits_for?.[0];
   switch (wait?.kind) {
     case "activity":
     case "event":
@@ -62,7 +43,7 @@ function Name({ of }: { of: string | undefined }): JSX.Element {
   return <b class="mono"><Text text={of ?? ""} /></b>;
 }
 
-function ago(ms: number | undefined): string {
+function ago(ms: number | null | undefined): string {
   return wholeText(now.value - (ms ?? now.value));
 }
 
@@ -71,7 +52,7 @@ function inTime(ms: number | undefined): string {
   return left <= 0 ? "now" : `in ${wholeText(left + 999)}`;
 }
 
-function WaitLine({ wait }: { wait: WaitFacts }): JSX.Element {
+function WaitLine({ wait }: { wait: Wait }): JSX.Element {
   switch (wait.kind) {
     case "activity":
       return <>activity <Name of={wait.name} /><ActivityState wait={wait} /></>;
@@ -99,7 +80,7 @@ function WaitLine({ wait }: { wait: WaitFacts }): JSX.Element {
   }
 }
 
-function ActivityState({ wait }: { wait: WaitFacts }): ComponentChildren {
+function ActivityState({ wait }: { wait: Wait }): ComponentChildren {
   const limit = wait.max_attempts ?? null;
   const attempt = limit === 1 ? "" : `, attempt ${wait.attempt ?? 1}${limit === null ? "" : ` of ${limit}`}`;
   switch (wait.state) {
@@ -115,8 +96,10 @@ function ActivityState({ wait }: { wait: WaitFacts }): ComponentChildren {
     case "running":
     case "with_owner":
       return <>{attempt}, running for {ago(wait.since_ms)}</>;
+    case "token":
+      return <>{attempt}, waits to be completed from outside</>;
     default:
-      return <>{attempt}, queued for {ago(wait.since_ms)}</>;
+      return <>{attempt}, queued for {ago(wait.since_ms ?? wait.scheduled_ms)}</>;
   }
 }
 

@@ -81,7 +81,7 @@ export default function InstancesPage(): JSX.Element {
     >
       <Views current={query} />
       <FilterBar filter={filter.value} attributes={() => attributesOf(list)} onChange={apply} />
-      {list.problem.value !== null && <div class="pad"><Problem problem={list.problem.value} onRetry={() => void (list.length === 0 ? list.more() : list.refresh())} /></div>}
+      {list.problem.value !== null && <div class="pad"><Problem problem={list.problem.value} onRetry={() => void list.again()} /></div>}
       {isEmpty ? isBare ? <EmptyStore /> : <EmptyFilter filter={filter.value} onChange={apply} /> : (
         <Table list={list} lines={lines} selection={selection} handle={table} onFilter={(name, value) => apply(adding(filter.value, name, value))} />
       )}
@@ -105,7 +105,7 @@ function useCount(query: string): { rows: number; more: boolean } | undefined {
   }, [query]);
   const tick = stats.value;
   useEffect(() => {
-    if (counted.isLoading.peek() || counted.at.peek() === 0) return;
+    if (counted.isLoading.peek() || counted.at.peek() === 0 || frozenSince.peek() !== null) return;
     const timer = setTimeout(() => void counted.reload(), Math.max(0, counted.at.peek() + 3_000 - Date.now()));
     return () => clearTimeout(timer);
   }, [tick, counted]);

@@ -1,6 +1,5 @@
 // The filter of a list of instances. Its form is the API's: names and texts of query parameters, which also stand in the URL.
-import { exactText } from "../../design/time.tsx";
-import { durationText } from "../../design/time.tsx";
+import { durationText, exactText } from "../../design/time.tsx";
 import type { Place } from "../../router/router.ts";
 
 export type Filter = ReadonlyMap<string, string>;
@@ -97,6 +96,8 @@ export function without(filter: Filter, name: string): Filter {
 /** The value of a chip, for people. */
 export function valueText(name: string, value: string): string {
   const { values } = fieldOf(name);
+  // Somebody wrote the link by hand; the server says what is wrong with it.
+  if ((values === "time" || values === "length") && !/^\d{1,15}$/.test(value)) return value;
   if (values === "time") return exactText(Number(value)).slice(0, 19);
   if (values === "length") return durationText(Number(value));
   if (values === "yes") return value === "true" ? "yes" : "no";

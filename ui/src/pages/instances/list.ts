@@ -1,11 +1,12 @@
 // The rows of a list of instances: pages that are read as one scrolls, and kept near the view only; brought up to date by the
 // stream for the first 100 rows and by reading again for those in view. Nothing moves unless `mayMove` says that it may.
-import { batch, signal } from "@preact/signals";
+import { batch, effect, signal } from "@preact/signals";
 
 import { get } from "../../api/client.ts";
 import { Problem } from "../../api/problem.ts";
 import { follow } from "../../api/stream/stream.ts";
 import type { ListedInstance } from "../../api/types.ts";
+import { frozenSince } from "../../frame/state.ts";
 
 const PAGE = 100;
 /** Pages that are kept; others are read again when one scrolls back. */
@@ -56,6 +57,8 @@ export class InstanceList {
   private readonly stops: (() => void)[] = [];
   private timer: ReturnType<typeof setTimeout> | undefined;
   private isOver = false;
+  /** Messages were dropped while the page was frozen. */
+  private isBehind = false;
 
   constructor(query: string, order: string, mayMove: () => boolean) {
     this.query = query;
@@ -64,22 +67,41 @@ export class InstanceList {
   }
 
   begin(): void {
-    void this.more();
-    this.stops.push(
-      follow(
-        { kind: "list", filter: this.query },
-        {
-          message: (event, data) => this.receive(event, data as Changes),
-          open: (gap) => {
-            if (gap && this.pages.length > 0) this.refreshSoon(0);
-          },
-        },
-      ),
-    );
+    void this.followed();
     const every = setInterval(() => {
       if (document.visibilityState === "visible" && this.view[1] >= PAGE) this.refreshSoon(0);
     }, REFRESH_MS);
     this.stops.push(() => clearInterval(every));
+    this.stops.push(
+      effect(() => {
+        if (frozenSince.value === null && this.isBehind) this.refreshSoon(0);
+      }),
+    );
+  }
+
+  /**
+   * Follows the list once it was read. The stream is shared by all tabs, and the server refuses it as a whole: a filter that
+   * the server does not take must not get there.
+   */
+  private async followed(): Promise<void> {
+    await this.more();
+    if (this.isOver || this.pages.length === 0) return;
+    const stop = follow(
+      { kind: "list", filter: this.query },
+      {
+        message: (event, data) => this.receive(event, data as Changes),
+        open: (gap) => {
+          if (gap) this.refreshSoon(0);
+        },
+      },
+    );
+    this.stops.push(stop);
+  }
+
+  /** Tries again after a problem. */
+  async again(): Promise<void> {
+    if (this.pages.length === 0) await this.followed();
+    else await this.refresh();
   }
 
   stop(): void {
@@ -164,7 +186,7 @@ export class InstanceList {
     const query = { ...Object.fromEntries(new URLSearchParams(this.query)), limit: PAGE, include: "waits", cursor };
     const answer = await get("instances", { query });
     const { rows, next, partial, scanned = 0 } = answer;
-    return { cursor, next, rows, count: rows.length, isPartial: partial, scanned, at: Date.now() };
+    return { cursor, next, rows, count: rows.length, isPartial: partial ?? false, scanned, at: Date.now() };
   }
 
   private done(problem: Problem | null): void {
@@ -186,6 +208,8 @@ export class InstanceList {
   }
 
   private refreshSoon(inMs: number): void {
+    this.isBehind = frozenSince.peek() !== null;
+    if (this.isBehind) return;
     clearTimeout(this.timer);
     this.timer = setTimeout(() => void this.refresh(), inMs);
   }
@@ -240,6 +264,10 @@ export class InstanceList {
   }
 
   private receive(event: string, changes: Changes): void {
+    if (frozenSince.value !== null) {
+      this.isBehind = true;
+      return;
+    }
     if (event === "list") {
       const rows = changes.rows ?? [];
       const now = new Set(rows.map((row) => row.key));

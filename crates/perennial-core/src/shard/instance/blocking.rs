@@ -105,6 +105,7 @@ impl Instance {
             pause: failure.pause().cloned().map(Box::new),
             waits_until_ms: waits_until_ms.filter(|until_ms| *until_ms > now_ms),
             since_ms,
+            tried_ms: failure.is_tried().then_some(now_ms),
             attempts: self.attempts(failure),
         }
     }
@@ -293,7 +294,7 @@ impl Instance {
 /// The reply to a call to an instance whose start time has not come.
 fn not_begun(call: &InstanceCall) -> CallReply {
     let reason = match call {
-        InstanceCall::Query { .. } => {
+        InstanceCall::Query { .. } | InstanceCall::Handlers => {
             ErrorCode::QueryRefused.message("the instance has not started, and has no state to query yet")
         }
         InstanceCall::Update { .. } => ErrorCode::UpdateRefused.message("the instance has not started"),
@@ -303,7 +304,9 @@ fn not_begun(call: &InstanceCall) -> CallReply {
         InstanceCall::Token(_) => {
             ErrorCode::BadToken.message("the instance has not started, and has handed out no tokens")
         }
-        InstanceCall::Reset { .. } => "the instance has not started".to_owned(),
+        InstanceCall::RetryActivity { .. } | InstanceCall::Reset { .. } => {
+            "the instance has not started".to_owned()
+        }
     };
     CallReply::Refused { reason, error: None }
 }

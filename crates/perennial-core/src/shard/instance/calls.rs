@@ -6,13 +6,15 @@
 
 use std::collections::BTreeSet;
 
+use crate::code::ErrorCode;
 use crate::execution::{Execution, QueryFailure, UpdateRefusal};
 use crate::history::{Decision, EventId, Job, Payload, Turn};
-use crate::store::{Commit, RequestReply};
+use crate::store::{Commit, RequestReply, TaskRow, TaskState};
 
 use super::super::output::Output;
 use super::super::request::{CallReply, InstanceCall, PendingCall, ReplyTo, Response, TokenCall};
 use super::super::shared::Shared;
+use super::super::task_work::open_end;
 use super::super::turn_task::CallOutcome;
 use super::Instance;
 use super::in_flight::InFlight;
@@ -218,6 +220,14 @@ pub(in crate::shard) fn make_calls(
                     take_event(execution, job, is_full, &mut accepted)
                 }
                 InstanceCall::Token(call) => take_said(execution, &pending, call, now_ms, &mut accepted),
+                InstanceCall::Handlers => {
+                    let named = Payload::encode(&execution.handlers()).unwrap_or_else(|_| Payload::null());
+                    CallOutcome::Answered(CallReply::Answered(named))
+                }
+                InstanceCall::RetryActivity { execution: meant, event } => {
+                    let row = pending.row.as_deref().map(|known| &known.row);
+                    retry_now(execution, row, (*meant, *event), now_ms)
+                }
                 // A reset needs no code and is never passed to it.
                 InstanceCall::Reset { .. } => CallOutcome::Later,
             };
@@ -268,6 +278,33 @@ fn take_said(
             CallOutcome::Accepted
         }
         Verdict::Writes(row) => CallOutcome::Writes(row),
+    }
+}
+
+/// Makes the attempt that an activity waits for due now.
+fn retry_now(
+    execution: &Execution,
+    row: Option<&TaskRow>,
+    (meant, event): (u64, EventId),
+    now_ms: u64,
+) -> CallOutcome {
+    if execution.has_ended() {
+        return CallOutcome::Answered(CallReply::Ended);
+    }
+    let ledger = execution.ledger();
+    let is_open = matches!(ledger.open_decision(event), Some(Decision::ActivityScheduled { .. }));
+    if execution.started().execution != meant || !is_open || ledger.is_stopping(event) {
+        return CallOutcome::Answered(CallReply::NotOpen);
+    }
+    let is_left_open = |row: &TaskRow| open_end(row).is_some_and(|open| open.left.is_some());
+    match row.filter(|row| row.state == TaskState::Waiting && !is_left_open(row)) {
+        // Repeating the request changes nothing.
+        Some(row) if row.due_ms.is_some_and(|due_ms| due_ms <= now_ms) => CallOutcome::Writes(None),
+        Some(row) => CallOutcome::Writes(Some(Box::new(TaskRow { due_ms: Some(now_ms), ..row.clone() }))),
+        None => {
+            let reason = ErrorCode::NotWaiting.message("the activity does not wait for another attempt");
+            CallOutcome::Answered(CallReply::Refused { reason, error: None })
+        }
     }
 }
 

@@ -197,9 +197,10 @@ impl Instance {
     }
 
     /// The row that determines the effect of a call, as stored or about to be.
-    pub(super) fn open_row(&self, shared: &mut Shared, call: &TokenCall) -> Option<Box<OpenRow>> {
-        let row = self.tasks.latest(call.event)?.clone();
-        let draw = if matches!(call.said, Said::Failed(_)) { shared.draw() } else { 0 };
+    pub(super) fn open_row(&self, shared: &mut Shared, call: &InstanceCall) -> Option<Box<OpenRow>> {
+        let row = self.tasks.latest(call.activity()?)?.clone();
+        let is_failure = matches!(call, InstanceCall::Token(call) if matches!(call.said, Said::Failed(_)));
+        let draw = if is_failure { shared.draw() } else { 0 };
         let next_secret = shared.secret_of(row.id, row.attempt.saturating_add(1));
         Some(Box::new(OpenRow { row, draw, next_secret }))
     }
@@ -211,12 +212,15 @@ impl Instance {
         pending: &PendingCall,
         row: Option<Box<TaskRow>>,
     ) -> bool {
-        let InstanceCall::Token(call) = &pending.call else { return false };
+        let Some(event) = pending.call.activity() else { return false };
         let judged = pending.row.as_ref().map(|known| &known.row);
-        if self.tasks.latest(call.event) != judged {
+        if self.tasks.latest(event) != judged {
             return false;
         }
-        self.take_said(shared, call, row);
+        match &pending.call {
+            InstanceCall::Token(call) => self.take_said(shared, call, row),
+            _ => row.into_iter().for_each(|row| self.tasks.write(*row, None)),
+        }
         true
     }
 
@@ -239,7 +243,7 @@ impl Instance {
         call: &TokenCall,
     ) -> Option<Message> {
         let current = execution.started().execution;
-        let known = self.open_row(shared, call);
+        let known = self.open_row(shared, &InstanceCall::Token(Box::new(call.clone())));
         match judge((current, execution.ledger()), known.as_deref(), call, now_ms) {
             Verdict::Refused(_) => shared.counters.stale += 1,
             Verdict::Takes(job) => return Some(Message::Outcome { execution: current, job }),
@@ -255,8 +259,8 @@ impl Instance {
         None
     }
 
-    /// Replies to the callers whose token calls a commit applies. Returns the other calls.
-    pub(super) fn answer_tokens(
+    /// Replies to the callers whose calls about activities a commit applies. Returns the other calls.
+    pub(super) fn answer_activity_calls(
         &self,
         calls: Vec<PendingCall>,
         commit: &mut Commit,
@@ -264,13 +268,16 @@ impl Instance {
     ) -> Vec<PendingCall> {
         let mut others = Vec::new();
         for pending in calls {
-            let InstanceCall::Token(call) = &pending.call else {
+            if pending.call.activity().is_none() {
                 others.push(pending);
                 continue;
-            };
+            }
             let open = pending.row.as_ref().and_then(|known| open_end(&known.row));
             let may_run = open.is_some_and(|open| open.left.is_none());
-            if may_run && !matches!(call.said, Said::UnderWay(_)) {
+            if let InstanceCall::Token(call) = &pending.call
+                && may_run
+                && !matches!(call.said, Said::UnderWay(_))
+            {
                 let (execution, event) = (call.execution, call.event);
                 in_flight.outputs.push(Output::CancelActivity {
                     key: self.key,

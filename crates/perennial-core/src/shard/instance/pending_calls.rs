@@ -18,7 +18,7 @@ pub(super) struct PendingCalls {
 }
 
 fn is_query(pending: &PendingCall) -> bool {
-    matches!(pending.call, InstanceCall::Query { .. })
+    pending.call.is_query()
 }
 
 impl PendingCalls {

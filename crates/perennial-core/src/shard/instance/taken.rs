@@ -95,7 +95,7 @@ impl Instance {
             ..InFlight::new(columns, next, messages)
         };
         plan.apply(&mut commit, &mut in_flight);
-        let accepted = self.answer_tokens(accepted, &mut commit, &mut in_flight);
+        let accepted = self.answer_activity_calls(accepted, &mut commit, &mut in_flight);
         let accepted = Instance::answer_raises(accepted, &late_events, &mut commit, &mut in_flight);
         self.answer_updates(shared, &turn, &ended_updates, accepted, &mut commit, &mut in_flight);
         debug_assert!(
@@ -203,7 +203,7 @@ impl Instance {
         let outputs = messages.replies(&Response::Accepted).collect();
         let mut in_flight = InFlight { outputs, ..InFlight::new(columns, Next::Gone, messages) };
         plan.apply(&mut commit, &mut in_flight);
-        let accepted = self.answer_tokens(accepted, &mut commit, &mut in_flight);
+        let accepted = self.answer_activity_calls(accepted, &mut commit, &mut in_flight);
         debug_assert!(accepted.is_empty(), "an accepted update is a job, and is recorded");
         if commit.is_empty() {
             self.release(shared, now_ms, in_flight.outputs);

@@ -329,9 +329,7 @@ impl Instance {
             self.pending_calls.put_back(later);
         }
         for pending in &mut calls {
-            if let InstanceCall::Token(call) = &pending.call {
-                pending.row = self.open_row(shared, call);
-            }
+            pending.row = self.open_row(shared, &pending.call);
         }
         calls
     }

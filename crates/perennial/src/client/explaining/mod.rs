@@ -9,6 +9,7 @@
 mod activities;
 mod nodes;
 mod open_work;
+mod past;
 mod reading;
 mod stuck;
 mod text;
@@ -33,7 +34,9 @@ use self::reading::Looked;
 use super::{Client, InstanceView};
 use crate::error::ClientError;
 
+pub use past::PastState;
 pub use stuck::{Finding, FindingKind, StuckReport};
+pub(super) use text::untaken as untaken_text;
 pub use wait::{ActivityState, ActivityWait, Explanation, FailedAttempt, Wait, WaitReason};
 
 /// How many open operations are listed. Of more, those that are stuck come before others.

@@ -6,7 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use perennial_core::history::CancelRequest;
 use perennial_core::store::{TurnReader, TurnRow};
 use perennial_core::{
-    Decision, Ending, EventId, HistoryError, InstanceKey, Job, Ledger, Timestamp, Turn, UnitId,
+    Attributes, Decision, Ending, EventId, HistoryError, InstanceKey, Job, Ledger, Payload, Timestamp, Turn,
+    UnitId,
 };
 
 /// How many unread events of all names are remembered by id, to know the name of a skipped one. No more can
@@ -43,6 +44,7 @@ pub(super) struct OpenWork {
     came: BTreeMap<String, usize>,
     remembered: BTreeMap<EventId, String>,
     ending: Option<Ending>,
+    published: Option<Payload>,
     /// The execution that started each child, if a reset kept it from another one.
     adopted: BTreeMap<EventId, u64>,
 }
@@ -58,6 +60,7 @@ impl OpenWork {
             came: BTreeMap::new(),
             remembered: BTreeMap::new(),
             ending: None,
+            published: None,
             adopted: BTreeMap::new(),
         }
     }
@@ -71,9 +74,21 @@ impl OpenWork {
     pub(super) fn read(&mut self, rows: &[TurnRow]) -> Result<(), HistoryError> {
         for row in rows {
             let turn = self.reader.read(row)?;
-            self.ledger.apply_turn(&turn)?;
-            self.note(&turn);
+            self.apply(&turn)?;
         }
+        self.forget_closed();
+        Ok(())
+    }
+
+    /// Reads a turn that was decoded before. [`OpenWork::forget_closed`] follows after the last one.
+    pub(super) fn apply(&mut self, turn: &Turn) -> Result<(), HistoryError> {
+        self.ledger.apply_turn(turn)?;
+        self.note(turn);
+        Ok(())
+    }
+
+    /// Drops what is known of operations that have ended.
+    pub(super) fn forget_closed(&mut self) {
         self.places.retain(|event, _| self.ledger.open_decision(*event).is_some());
         self.stopping.retain(|event| self.ledger.open_decision(*event).is_some());
         let running: BTreeSet<EventId> = self.ledger.open_updates().collect();
@@ -81,7 +96,16 @@ impl OpenWork {
         while self.remembered.len() > REMEMBERED_EVENTS {
             self.remembered.pop_first();
         }
-        Ok(())
+    }
+
+    /// The searchable attributes.
+    pub(super) fn attributes(&self) -> &Attributes {
+        self.ledger.attributes()
+    }
+
+    /// The status that the code published last in this execution.
+    pub(super) fn published(&self) -> Option<&Payload> {
+        self.published.as_ref()
     }
 
     fn note(&mut self, turn: &Turn) {
@@ -108,8 +132,12 @@ impl OpenWork {
         }
         self.ending = turn.ending().cloned();
         for (event, unit, decision) in turn.decisions() {
-            if let Decision::ActivityStopRequested { source_event_id } = decision {
-                self.stopping.insert(*source_event_id);
+            match decision {
+                Decision::ActivityStopRequested { source_event_id } => {
+                    self.stopping.insert(*source_event_id);
+                }
+                Decision::StatusSet { status } => self.published = Some(status.clone()),
+                _ => {}
             }
             self.places.insert(event, (Timestamp::from_millis(turn.at_ms), unit.clone(), turn.number));
         }

@@ -172,6 +172,7 @@ fn short_state(activity: &ActivityWait, now: Timestamp) -> String {
         ActivityState::Queued { .. } => "queued".to_owned(),
         ActivityState::NotRegistered { .. } => "not registered".to_owned(),
         ActivityState::Token { .. } => "waits for its token".to_owned(),
+        ActivityState::Open => "open".to_owned(),
     }
 }
 
@@ -234,6 +235,7 @@ fn activity_line(activity: &ActivityWait, now: Timestamp) -> String {
             };
             format!("queued{since}, {who}")
         }
+        ActivityState::Open => format!("without a result for {}", age(activity.scheduled, now)),
         ActivityState::Token { since, gives_up } => {
             let gives_up = gives_up.map_or_else(String::new, |at| gives_up_text(at, now));
             let age = age(*since, now);
@@ -314,7 +316,7 @@ fn activity_remedy(activity: &ActivityWait) -> String {
 }
 
 /// Events that no wait has taken, in one line. Only some names are shown: senders choose them.
-pub(super) fn untaken(events: &BTreeMap<String, usize>) -> Option<String> {
+pub(in crate::client) fn untaken(events: &BTreeMap<String, usize>) -> Option<String> {
     let named = |(name, count): (&String, &usize)| format!("`{}` ({count})", cut(name));
     let shown: Vec<String> = events.iter().take(NAMED_EVENTS).map(named).collect();
     let others = match events.len() - shown.len() {

@@ -477,6 +477,8 @@ pub enum ActivityState {
         /// The number of live nodes.
         nodes: usize,
     },
+    /// It had no result at a past turn. What its attempts did then is recorded with its result.
+    Open,
     /// Its code has returned, and the holder of its token completes it.
     Token {
         /// When the attempt began.

@@ -83,7 +83,11 @@ export function TimelineRow({ row, index, drawing }: { row: Row; index: number; 
 
 function Chevron({ isOpen, label, onClick }: { isOpen: boolean; label: string; onClick: () => void }): JSX.Element {
   return (
-    <button type="button" class="tl-chevron" aria-expanded={isOpen} aria-label={label} onClick={onClick}>
+    <button type="button" class="tl-chevron" aria-expanded={isOpen} aria-label={label}
+      onClick={(event) => {
+        event.stopPropagation();
+        onClick();
+      }}>
       <Icon name={isOpen ? "chevronDown" : "chevronRight"} size={12} />
     </button>
   );
@@ -105,12 +109,18 @@ function OperationRow({ row, index, drawing }: { row: Extract<Row, { is: "operat
           <span class={`tl-kind ${isFailing(operation) ? "bad" : operation.outcome}`} title={KIND_WORDS[operation.kind]}><Icon name={KIND_ICONS[operation.kind]} size={13} /></span>
         )}
         <span class="clip tl-name"><Text text={title} /></span>
+        {operation.instance !== undefined && <span class="tl-child clip"><Text text={shortId(operation.instance, row.source.id)} /></span>}
         {isRetried(operation) && <span class={`count ${isFailing(operation) ? "red" : ""}`} title="Attempts">×{Math.max(operation.attempts.length, operation.attempt ?? 0)}</span>}
         <span class="tl-event">{operation.event}</span>
       </div>
       <div role="cell" class="tl-track"><Bar operation={operation} isSelected={isSelected} drawing={drawing} onSelect={() => drawing.onSelect(row)} /></div>
     </div>
   );
+}
+
+/** A child's id mostly begins with its parent's. */
+function shortId(id: string, parent: string): string {
+  return id.startsWith(parent) ? id.slice(parent.length) : id;
 }
 
 function Bar({ operation, isSelected, drawing, onSelect }: { operation: Operation; isSelected: boolean; drawing: Drawing; onSelect: () => void }): JSX.Element {
@@ -137,9 +147,9 @@ function Bar({ operation, isSelected, drawing, onSelect }: { operation: Operatio
         style={isAway ? { insetInlineStart: to < 0 ? "0" : "calc(100% - 1.5rem)" } : { insetInlineStart: `${left * 100}%`, width: `${Math.max(0, right - left) * 100}%` }}>
         {isAway && <Icon name={to < 0 ? "chevronLeft" : "chevronRight"} size={12} />}
       </button>
-      {!isAway && (isAfter || isBefore) && (
-        <span class={`tl-beside ${isFailing(operation) ? "bad" : ""} ${isAfter ? "after" : "before"}`} aria-hidden="true"
-          style={isAfter ? { insetInlineStart: `calc(${right * 100}% + 0.5rem)` } : { insetInlineEnd: `calc(${(1 - left) * 100}% + 0.5rem)` }}>
+      {!isAway && (isAfter || isBefore || isFailing(operation)) && (
+        <span class={`tl-beside ${isFailing(operation) ? "bad" : ""} ${isAfter ? "after" : isBefore ? "before" : "over"}`} aria-hidden="true"
+          style={isAfter ? { insetInlineStart: `calc(${right * 100}% + 0.5rem)` } : { insetInlineEnd: isBefore ? `calc(${(1 - left) * 100}% + 0.5rem)` : "0.75rem" }}>
           <Text text={beside} />
         </span>
       )}

@@ -124,7 +124,9 @@ function Drawn(props: Props & { root: Source; isLive: boolean; endMs: number | n
   const sources = [root, ...unfolded.before.values(), ...unfolded.children.values()];
   const operations = rows.flatMap((row) => (row.is === "operation" ? [row.operation] : []));
   const { startMs, endMs } = spanOf(sources, nowMs, isLive || props.endMs !== null);
-  const turns = sources.slice(0, 1 + unfolded.before.size).flatMap((source) => source.loaded.value.value?.turns ?? []);
+  const turns = sources.slice(0, 1 + unfolded.before.size)
+    .flatMap((source) => source.loaded.value.value?.turns ?? [])
+    .sort((a, b) => a.at_ms - b.at_ms);
   const isFolding = param("idle") !== "shown";
   const scale: Scale = useMemo(
     () => makeScale(startMs, endMs, [...pointsOf(operations), ...turns.map((turn) => turn.at_ms)], isFolding),
@@ -204,7 +206,7 @@ function Drawn(props: Props & { root: Source; isLive: boolean; endMs: number | n
           {isTable ? (
             <TimelineTable rows={rows} drawing={drawing} handle={list} />
           ) : (
-            <Chart {...{ rows, drawing, scale, turns, execution, list, nowMs }} view={shown.view} onView={shown.set} id={model.id} operations={root.operations.value}
+            <Chart {...{ rows, drawing, scale, turns, execution, list, nowMs }} view={shown.view} onView={shown.set} id={model.id} operations={[...unfolded.before.values(), root].flatMap((source) => source.operations.value)}
               buckets={data?.buckets ?? []} endLabel={props.endMs !== null ? "then" : isLive ? "now" : null} onZoom={zoom} onPan={pan} />
           )}
         </div>

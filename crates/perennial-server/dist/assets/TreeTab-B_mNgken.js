@@ -1,1 +1,0 @@
-import{t as e}from"./jsxRuntime-DTQ_AgNd.js";function t(t){return e(`div`,{})}export{t as default};

@@ -1,0 +1,107 @@
+// One picture of every page, tab, empty and error state, in both themes and two widths, from a seeded store and with a clock that
+// stands still. People look at them when the pages change; nothing compares them.
+//
+//   node tests/browser/screenshots.mjs DIRECTORY [PART OF A NAME]
+import { mkdir } from "node:fs/promises";
+import { join } from "node:path";
+
+import { Fixture, launch } from "./fixture.mjs";
+
+const [directory = "screenshots", wanted = ""] = process.argv.slice(2);
+const WIDTHS = { wide: { width: 1440, height: 900 }, narrow: { width: 390, height: 844 } };
+
+const press = (...keys) => async (page) => {
+  for (const key of keys) await page.keyboard.press(key);
+};
+const select = async (page) => page.getByRole("checkbox", { name: /^Select / }).nth(1).check();
+
+/** Name, place, and what is done there. */
+const FULL = [
+  ["overview", "overview"],
+  ["instances", "instances"],
+  ["instances-filtered", "instances?status=failed"],
+  ["instances-selected", "instances?name=hello", select],
+  ["instances-no-match", "instances?status=failed&name=hello"],
+  ["instances-folded", "instances?root=true"],
+  ["instances-hostile", "instances?id_prefix=%3C"],
+  ["start", "instances?start=new"],
+  ["keys", "instances", press("?")],
+  ["palette", "instances", press("Control+k")],
+  ["blocked", "blocked"],
+  ["activities", "activities"],
+  ["operations", "operations"],
+  ["nodes", "nodes"],
+  ["deploy", "deploy"],
+  ...["timeline", "history", "waits", "tree", "state", "compare"].map((tab) => [`one-${tab}`, `instances/payment-1?tab=${tab}`]),
+  ["one-units", "instances/branches-1?tab=timeline"],
+  ["one-completed", "instances/hello-1?tab=history"],
+  ["one-failed", "instances/shipping-failed?tab=timeline"],
+  ["one-diverged", "instances/invoice-1"],
+  ["one-panicked", "instances/fragile-1"],
+  ["one-executions", "instances/rounds-1?tab=timeline"],
+  ["one-handlers", "instances/cart-1?tab=state"],
+  ["one-cancelling", "instances/cancelling?tab=waits"],
+  ["one-numbers", "instances/numbers?tab=history"],
+  ["one-large", "instances/large?tab=history"],
+  ["one-family", "instances/family?tab=tree"],
+  ["one-children", "instances/fan?tab=tree"],
+  ["one-missing", "instances/nobody"],
+  ["guide", "guide/PER-0203"],
+  ["nowhere", "nowhere"],
+];
+const EMPTY = ["overview", "instances", "blocked", "activities", "operations", "nodes", "deploy"].map((place) => [`empty-${place}`, place]);
+
+async function take(browser, fixture, states, prepare) {
+  for (const [size, viewport] of Object.entries(WIDTHS)) {
+    for (const colorScheme of ["light", "dark"]) {
+      const context = await browser.newContext({ viewport, colorScheme, reducedMotion: "reduce", locale: "en-GB", timezoneId: "UTC" });
+      const page = await context.newPage();
+      await page.clock.setFixedTime(fixture.now_ms + 5_000);
+      for (const [name, place, act] of states) {
+        if (!name.includes(wanted)) continue;
+        await page.goto("about:blank");
+        await page.goto(`${fixture.url}#/${place}`);
+        await page.getByRole("heading").first().waitFor();
+        await act?.(page);
+        await prepare?.(page);
+        await settled(page);
+        await page.screenshot({ path: join(directory, `${name}-${size}-${colorScheme}.png`) });
+        console.log(`${name}-${size}-${colorScheme}.png`);
+      }
+      await context.close();
+    }
+  }
+}
+
+/** Waits until nothing is being loaded and two frames in a row have the same text. */
+async function settled(page) {
+  await page.waitForFunction(() => document.querySelector(".skeleton") === null, undefined, { timeout: 5_000 }).catch(() => {});
+  let before = "";
+  for (let tries = 0; tries < 40; tries += 1) {
+    const text = await page.evaluate(() => new Promise((resolve) => setTimeout(() => resolve(document.body.innerText), 100)));
+    if (text === before) return;
+    before = text;
+  }
+}
+
+await mkdir(directory, { recursive: true });
+const browser = await launch();
+const full = await Fixture.start();
+await take(browser, full, FULL);
+await full.run("kill-runtime");
+await take(browser, full, [["without-runtime", "instances"]], (page) => page.getByText("No runtime has run").waitFor());
+for (const [name, place] of [["away", "instances"]]) {
+  await take(browser, full, [[name, place]], async (page) => {
+    await full.run("kill-server");
+    await page.getByText("cannot be reached").waitFor();
+    await full.run("start-server");
+  });
+}
+await full.stop();
+const empty = await Fixture.start("--empty");
+await take(browser, empty, EMPTY);
+await empty.stop();
+const guarded = await Fixture.start("--tokens");
+await take(browser, guarded, [["login", "instances"]]);
+await guarded.stop();
+await browser.close();
