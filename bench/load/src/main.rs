@@ -39,6 +39,9 @@ struct Arguments {
     /// builds and passes them
     #[arg(long)]
     peer: Vec<PathBuf>,
+    /// Install a Prometheus recorder before the first run, to see what metrics cost
+    #[arg(long)]
+    metrics: bool,
     /// Run a fraction of the work, as a smoke test
     #[arg(long)]
     quick: bool,
@@ -72,7 +75,11 @@ enum Workload {
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let Arguments { workloads, store, json, runs, lanes, peer: peers, quick } = Arguments::parse();
+    let Arguments { workloads, store, json, runs, lanes, peer: peers, metrics, quick } = Arguments::parse();
+    if metrics {
+        // The handle renders; the recorder stays installed.
+        let _ = perennial_server::prometheus::install()?;
+    }
     let workloads = if workloads.is_empty() { Workload::value_variants().to_vec() } else { workloads };
     let place = Place::new(store, lanes)?;
     if !json {

@@ -42,6 +42,7 @@ mod serve;
 mod store;
 mod timeline;
 mod top;
+mod traces;
 mod verify;
 
 use std::process::ExitCode;

@@ -4,13 +4,14 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
-use perennial_server::{Access, NewToken, Options, Role, Stop, TlsFiles, TokenFile};
+use perennial_server::{Access, MetricsHandle, NewToken, Options, Role, Stop, TlsFiles, TokenFile};
 use serde_json::json;
 use tokio::net::TcpListener;
 
 use crate::exit::Failure;
 use crate::output::{line, object};
 use crate::store::StoreAt;
+use crate::traces::Traces;
 
 #[derive(Debug, Args)]
 pub(crate) struct Token {
@@ -41,6 +42,41 @@ enum PayloadReaders {
     Readers,
     /// Operators only; readers cannot query, either
     Operators,
+}
+
+/// What is served of metrics.
+#[derive(Debug, Args)]
+struct ServeMetrics {
+    /// Serve metrics as Prometheus text at /metrics, to readers
+    #[cfg(feature = "prometheus")]
+    #[arg(long)]
+    metrics: bool,
+    /// Serve metrics at /metrics of this address, and nothing else there; port 0 takes a free one. Readers need their
+    /// tokens there, too
+    #[cfg(feature = "prometheus")]
+    #[arg(long, value_name = "ADDRESS")]
+    metrics_listen: Option<SocketAddr>,
+}
+
+#[cfg(feature = "prometheus")]
+impl ServeMetrics {
+    /// Installs the recorder if metrics are served. Returns what the API serves of them, and what is served elsewhere.
+    fn install(&self) -> Result<(Option<MetricsHandle>, Option<(SocketAddr, MetricsHandle)>), Failure> {
+        if !self.metrics && self.metrics_listen.is_none() {
+            return Ok((None, None));
+        }
+        let handle = perennial_server::prometheus::install()
+            .map_err(|error| Failure::failed(format!("metrics cannot be recorded: {error}")))?;
+        let apart = self.metrics_listen.map(|address| (address, handle.clone()));
+        Ok((Some(handle).filter(|_| self.metrics), apart))
+    }
+}
+
+#[cfg(not(feature = "prometheus"))]
+impl ServeMetrics {
+    fn install(&self) -> Result<(Option<MetricsHandle>, Option<(SocketAddr, MetricsHandle)>), Failure> {
+        Ok((None, None))
+    }
 }
 
 #[derive(Debug, Args)]
@@ -74,6 +110,10 @@ pub(crate) struct Serve {
     /// The private key of the certificate, as PEM
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     tls_key: Option<PathBuf>,
+    #[command(flatten)]
+    metrics: ServeMetrics,
+    #[command(flatten)]
+    traces: Traces,
 }
 
 /// The names of links that the dashboard makes.
@@ -97,13 +137,27 @@ fn link(text: &str) -> Result<(String, String), String> {
 
 /// Serves the API until a signal asks the process to stop.
 pub(crate) async fn serve(store: &StoreAt, serve: Serve, as_json: bool) -> Result<(), Failure> {
-    let Serve { listen, tokens, read_only, payloads, allow_host, allow_origin, link, tls_cert, tls_key } =
-        serve;
+    let Serve {
+        listen,
+        tokens,
+        read_only,
+        payloads,
+        allow_host,
+        allow_origin,
+        link,
+        tls_cert,
+        tls_key,
+        metrics,
+        traces,
+    } = serve;
+    let (metrics, apart) = metrics.install()?;
     let tls = match (tls_cert, tls_key) {
         (Some(certificate), Some(key)) => Some(TlsFiles { certificate, key }),
         _ => None,
     };
-    let is_private = listen.ip().is_loopback() && allow_host.is_empty();
+    let is_elsewhere = |(address, _): &(SocketAddr, MetricsHandle)| !address.ip().is_loopback();
+    let is_private =
+        listen.ip().is_loopback() && allow_host.is_empty() && !apart.as_ref().is_some_and(is_elsewhere);
     let access = access(tokens.as_deref(), is_private)?;
     if !is_private && tls.is_none() {
         eprintln!(
@@ -125,18 +179,46 @@ pub(crate) async fn serve(store: &StoreAt, serve: Serve, as_json: bool) -> Resul
     for (name, template) in link {
         options = options.link(name, template);
     }
+    let exported = traces.begin()?;
     let client = store.open()?;
-    let listener = TcpListener::bind(listen)
-        .await
-        .map_err(|error| Failure::failed(format!("cannot listen on {listen}: {error}")))?;
+    let listener = bind(listen).await?;
     let url = shown_url(listener.local_addr()?, tls.is_some());
-    if as_json {
-        object(&json!({"url": url}))?
-    } else {
-        line(&url)?
+    let apart = match apart {
+        Some((address, handle)) => Some((bind(address).await?, handle)),
+        None => None,
+    };
+    let metrics_url = apart.as_ref().map(|(listener, _)| listener.local_addr()).transpose()?;
+    let metrics_url = metrics_url.map(|address| format!("{}metrics", shown_url(address, tls.is_some())));
+    match (as_json, &metrics_url) {
+        (true, None) => object(&json!({"url": url}))?,
+        (true, Some(metrics)) => object(&json!({"url": url, "metrics": metrics}))?,
+        (false, None) => line(&url)?,
+        (false, Some(metrics)) => line(&format!("{url}\n{metrics}"))?,
     }
     stop_on_signals(stop)?;
-    Ok(perennial_server::serve(listener, client, options, tls).await?)
+    let only = |handle: MetricsHandle| options.clone().metrics(handle).only_metrics(true);
+    let apart = apart.map(|(listener, handle)| {
+        perennial_server::serve(listener, client.clone(), only(handle), tls.clone())
+    });
+    let apart = async {
+        match apart {
+            Some(served) => served.await,
+            None => Ok(()),
+        }
+    };
+    let options = match metrics {
+        Some(handle) => options.metrics(handle),
+        None => options,
+    };
+    let served = tokio::try_join!(perennial_server::serve(listener, client, options, tls), apart);
+    exported.end();
+    served?;
+    Ok(())
+}
+
+async fn bind(address: SocketAddr) -> Result<TcpListener, Failure> {
+    let bound = TcpListener::bind(address).await;
+    bound.map_err(|error| Failure::failed(format!("cannot listen on {address}: {error}")))
 }
 
 /// Who may use the server. Only on a loopback address need nobody prove who they are.

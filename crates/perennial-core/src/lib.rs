@@ -29,6 +29,7 @@ mod planned;
 pub mod shard;
 pub mod store;
 mod timestamp;
+pub mod trace;
 
 pub use code::{ErrorCode, UnknownErrorCode};
 pub use context::{

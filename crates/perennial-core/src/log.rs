@@ -15,6 +15,9 @@ pub const NODE: &str = "perennial::node";
 /// The store: slow commits, failed calls, damaged rows.
 pub const STORE: &str = "perennial::store";
 
+/// The spans of traces: starts, turns, queries and updates. Nothing is logged there.
+pub const TRACE: &str = "perennial::trace";
+
 /// Log lines of orchestration code whose module cannot be derived from its type.
 pub const ORCHESTRATION: &str = "perennial::orchestration";
 

@@ -1,7 +1,7 @@
 //! Row counts and scheduling lag. Every count uses an index and stops at a bound, so that the cost does not depend on
 //! the size of the store.
 
-use perennial_core::store::{Count, Status, StoreError, StoreStats};
+use perennial_core::store::{Count, Status, StoreDetails, StoreError, StoreStats};
 use tokio_postgres::types::Type;
 
 use crate::connection::Argument;
@@ -28,6 +28,36 @@ const STATS: &str = "SELECT ARRAY[ \
          SELECT i.wake_at_ms FROM @.instances AS i \
          WHERE i.shard = s.shard::smallint AND i.wake_at_ms IS NOT NULL AND i.status < 2 AND i.blocked IS NULL \
          ORDER BY i.shard, i.wake_at_ms, i.key LIMIT 1) AS d)";
+
+/// The begins of what is stored of blocked instances.
+const BLOCKED: &str = "SELECT left(blocked, $2) FROM @.instances WHERE blocked IS NOT NULL LIMIT $1";
+
+/// The parts of a store.
+const PARTS: [&str; 5] = ["instances", "turns", "inbox", "tasks", "other"];
+
+/// The sizes of the parts in order, with their indexes.
+const SIZES: &str = "SELECT ARRAY[ \
+     pg_total_relation_size('@.instances'::regclass) + pg_total_relation_size('@.attributes'::regclass), \
+     pg_total_relation_size('@.turns'::regclass), pg_total_relation_size('@.inbox'::regclass), \
+     pg_total_relation_size('@.tasks'::regclass), \
+     pg_total_relation_size('@.requests'::regclass) + pg_total_relation_size('@.replies'::regclass) \
+     + pg_total_relation_size('@.sessions'::regclass) + pg_total_relation_size('@.shards'::regclass) \
+     + pg_total_relation_size('@.settings'::regclass) + pg_total_relation_size('@.graves'::regclass) \
+     + pg_total_relation_size('@.continuations'::regclass) + pg_total_relation_size('@.meta'::regclass)]";
+
+pub(crate) async fn details(inner: &Inner) -> Result<StoreDetails, StoreError> {
+    let (one_over, bytes) = (bound(Count::EXACT + 1), bound(StoreDetails::CODE_TEXT) as i32);
+    let arguments: [Argument<'_>; 2] = [(&one_over, Type::INT8), (&bytes, Type::INT4)];
+    let rows = inner.query(BLOCKED, &arguments, Access::Reads).await?;
+    let begins = rows.iter().map(|row| column::<String>(row, 0)).collect::<Result<Vec<_>, _>>()?;
+    let rows = inner.query(SIZES, &[], Access::Reads).await?;
+    let sizes: Vec<i64> = column(inner.one(&rows)?, 0)?;
+    let sizes = sizes.into_iter().map(number).collect::<Result<Vec<_>, _>>()?;
+    Ok(StoreDetails {
+        blocked: StoreDetails::count_blocked(begins.iter().map(String::as_str)),
+        bytes: PARTS.into_iter().zip(sizes).collect(),
+    })
+}
 
 pub(crate) async fn stats(inner: &Inner) -> Result<StoreStats, StoreError> {
     let (one_over, at) = (bound(Count::EXACT + 1), inner.at());

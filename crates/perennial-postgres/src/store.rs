@@ -398,6 +398,10 @@ impl AsyncStore for PostgresStore {
         stats::stats(&self.inner).await
     }
 
+    async fn details(&self) -> Result<StoreDetails, StoreError> {
+        stats::details(&self.inner).await
+    }
+
     async fn check_rows(&self, after: Option<RowPlace>, rows: usize) -> Result<CheckedRows, StoreError> {
         check::check(&self.inner, after, rows).await
     }

@@ -12,6 +12,7 @@ use axum::http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, 
 use futures_util::FutureExt;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use perennial::ErrorCode;
+use tracing::Instrument;
 
 use crate::access::{COOKIE, check_host, check_origin, is_allowed_origin};
 use crate::answer;
@@ -20,7 +21,9 @@ use crate::dashboard;
 use crate::options::{AccessKind, Caller, Role};
 use crate::problem::Problem;
 use crate::query::Query;
+use crate::request_span;
 use crate::route::{Cost, Found, Needs, Route, find};
+use crate::routes::METRICS_PATH;
 use crate::segment;
 use crate::server::Server;
 
@@ -38,12 +41,15 @@ const TURN_PATIENCE: Duration = Duration::from_secs(5);
 
 /// Answers a request.
 pub(crate) async fn handle(server: Arc<Server>, request: Request<Body>) -> Response<Body> {
-    let (parts, body) = request.into_parts();
+    let (mut parts, body) = request.into_parts();
+    let measured = server.meters.begin(&parts.method, parts.uri.path());
+    let span = request_span::open(&mut parts);
     let allowed_origin = is_allowed_origin(&server.options, &parts.headers)
         .then(|| parts.headers.get(header::ORIGIN).cloned())
         .flatten();
     let is_head = parts.method == Method::HEAD;
-    let handled = AssertUnwindSafe(answer(server, parts, body)).catch_unwind().await;
+    let answering = answer(Arc::clone(&server), parts, body).instrument(span.clone());
+    let handled = AssertUnwindSafe(answering).catch_unwind().await;
     let answered = handled.unwrap_or_else(|_| {
         tracing::error!(target: crate::LOG, "a handler panicked");
         Err(Problem::new(
@@ -51,7 +57,9 @@ pub(crate) async fn handle(server: Arc<Server>, request: Request<Body>) -> Respo
             "the server failed while it handled the request, which may have been carried out",
         ))
     });
+    let code = answered.as_ref().err().map(|problem| problem.code().as_str());
     let mut response = answered.unwrap_or_else(Problem::into_response);
+    request_span::end(&span, &response, code);
     let headers = response.headers_mut();
     if let Some(origin) = allowed_origin {
         headers.insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, origin);
@@ -63,6 +71,7 @@ pub(crate) async fn handle(server: Arc<Server>, request: Request<Body>) -> Respo
     if is_head {
         *response.body_mut() = Body::empty();
     }
+    server.meters.end(measured, &response);
     response
 }
 
@@ -81,6 +90,7 @@ async fn answer(server: Arc<Server>, mut parts: Parts, body: Body) -> Result<Res
     }
     let path = parts.uri.path().to_owned();
     let found = find(&parts.method, &path);
+    let found = if server.options.only_metrics { only_metrics(found) } else { found };
     let needs = if let Found::Route(route, _) = &found { route.needs } else { Needs::Reader };
     let caller = identify(&server, &parts);
     if needs != Needs::Nobody && caller.is_none() && parts.method != Method::OPTIONS {
@@ -101,6 +111,7 @@ async fn answer(server: Arc<Server>, mut parts: Parts, body: Body) -> Result<Res
             ));
         }
     };
+    request_span::route(route);
     let identified = caller.clone();
     let caller = caller.unwrap_or(Caller { name: String::new(), role: Role::Reader });
     check_role(&server, route, &caller)?;
@@ -194,6 +205,14 @@ fn check_change(server: &Server, parts: &Parts) -> Result<(), Problem> {
     match media.is_some_and(|media| media.eq_ignore_ascii_case("application/json")) {
         true => Ok(()),
         false => Err(Problem::new(ErrorCode::MediaType, "the request is not declared as application/json")),
+    }
+}
+
+/// What a listener for metrics alone finds.
+fn only_metrics(found: Found<'_>) -> Found<'_> {
+    match found {
+        Found::Route(route, variables) if route.path == METRICS_PATH => Found::Route(route, variables),
+        _ => Found::Nothing,
     }
 }
 

@@ -34,6 +34,7 @@
 //! | `histories`, `timeline` | what was computed from histories, brought forward by new turns |
 //! | `stream` | live changes whose cursor is the history |
 //! | `operations` | work over all instances of a filter |
+//! | `meters`, `prometheus` | what is measured of requests; Prometheus text |
 //! | `serve` | listeners, TLS, limits of connections, stopping |
 
 mod access;
@@ -45,12 +46,16 @@ mod dashboard;
 mod gate;
 mod histories;
 mod listing;
+mod meters;
 mod openapi;
 mod operations;
 mod options;
 mod problem;
+#[cfg(feature = "prometheus")]
+pub mod prometheus;
 mod query;
 mod redact;
+mod request_span;
 mod route;
 mod routes;
 mod schema;
@@ -72,9 +77,14 @@ use axum::body::Body;
 use axum::http::Request;
 use perennial::Client;
 
+/// Export of traces through OpenTelemetry.
+#[cfg(feature = "otel")]
+pub use perennial_otel as otel;
+
 pub use access::{NewToken, TokenFile, TokenFileError};
+pub use meters::HTTP;
 pub use openapi::document;
-pub use options::{Access, Caller, Options, Role};
+pub use options::{Access, Caller, MetricsHandle, Options, Role};
 pub use serve::{TlsFiles, serve};
 pub use stop::Stop;
 

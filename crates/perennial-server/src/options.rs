@@ -112,8 +112,29 @@ impl fmt::Debug for Access {
     }
 }
 
-/// Renders the metrics of the process as Prometheus text.
-type Metrics = dyn Fn() -> String + Send + Sync;
+/// Gives the metrics of the process as Prometheus text.
+///
+/// With the feature `prometheus`, [`prometheus::install`](crate::prometheus::install) makes one; a `PrometheusHandle` of the
+/// application's own recorder can be turned into one.
+#[derive(Clone)]
+pub struct MetricsHandle(Arc<dyn Fn() -> String + Send + Sync>);
+
+impl MetricsHandle {
+    /// A handle that calls a function for each request.
+    pub fn new(render: impl Fn() -> String + Send + Sync + 'static) -> MetricsHandle {
+        MetricsHandle(Arc::new(render))
+    }
+
+    pub(crate) fn render(&self) -> String {
+        (self.0)()
+    }
+}
+
+impl fmt::Debug for MetricsHandle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("MetricsHandle")
+    }
+}
 
 /// Settings of the API.
 ///
@@ -139,7 +160,8 @@ pub struct Options {
     pub(crate) origins: Vec<String>,
     pub(crate) checks_host: Option<bool>,
     pub(crate) secure: bool,
-    pub(crate) metrics: Option<Arc<Metrics>>,
+    pub(crate) metrics: Option<MetricsHandle>,
+    pub(crate) only_metrics: bool,
     pub(crate) stop: Stop,
     pub(crate) links: BTreeMap<String, String>,
 }
@@ -189,8 +211,15 @@ impl Options {
     }
 
     /// Serves the metrics of the process at `/metrics`, to readers, as Prometheus text. Default: there is no such path.
-    pub fn metrics(mut self, render: impl Fn() -> String + Send + Sync + 'static) -> Options {
-        self.metrics = Some(Arc::new(render));
+    /// The gauges of the process and of the store are refreshed for each request.
+    pub fn metrics(mut self, handle: impl Into<MetricsHandle>) -> Options {
+        self.metrics = Some(handle.into());
+        self
+    }
+
+    /// Answers nothing but `/metrics`: for a listener of its own. Default: `false`.
+    pub fn only_metrics(mut self, only: bool) -> Options {
+        self.only_metrics = only;
         self
     }
 

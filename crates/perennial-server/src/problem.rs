@@ -117,6 +117,7 @@ impl Problem {
         let body = serde_json::to_vec(&members).unwrap_or_else(|_| b"{}".to_vec());
         let mut response = Response::new(Body::from(body));
         *response.status_mut() = status;
+        response.extensions_mut().insert(code);
         let headers = response.headers_mut();
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
         headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));

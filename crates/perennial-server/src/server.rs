@@ -7,6 +7,7 @@ use tokio::sync::Semaphore;
 
 use crate::access::{Failures, Sessions};
 use crate::histories::Histories;
+use crate::meters::Meters;
 use crate::operations::Operations;
 use crate::options::{Caller, Options, Role};
 use crate::stop::Stop;
@@ -24,6 +25,7 @@ pub(crate) struct Server {
     pub(crate) heavy: Arc<Semaphore>,
     pub(crate) streams: Arc<Semaphore>,
     pub(crate) operations: Operations,
+    pub(crate) meters: Arc<Meters>,
     pub(crate) histories: Histories,
 }
 
@@ -37,6 +39,7 @@ impl Server {
             heavy: Arc::new(Semaphore::new(HEAVY_REQUESTS)),
             streams: Arc::new(Semaphore::new(STREAMS)),
             operations: Operations::default(),
+            meters: Arc::new(Meters::new()),
             histories: Histories::default(),
         })
     }

@@ -6,8 +6,8 @@ use perennial_core::store::{
     CheckedRows, Commit, CommitOutcome, Count, Criteria, DeleteOutcome, Directory, DueInstance, Imported,
     InboxPage, InboxQuery, InstanceRow, Lease, LoadedInstance, MovedKey, MovedRow, MovedTable, NewRequest,
     NewSession, OwnedShard, Page, PageKey, PageLimit, Replaced, Reply, RequestNumber, RequestOutcome,
-    RequestPage, RowPlace, SendOutcome, SendRequest, Served, SessionId, ShardOwner, ShardSet, StoreError,
-    StoreStats, Swept, TaskId, TaskRenewal, TaskReport, TaskRow, TurnRow,
+    RequestPage, RowPlace, SendOutcome, SendRequest, Served, SessionId, ShardOwner, ShardSet, StoreDetails,
+    StoreError, StoreStats, Swept, TaskId, TaskRenewal, TaskReport, TaskRow, TurnRow,
 };
 use perennial_core::{InstanceKey, ShardId};
 
@@ -275,6 +275,9 @@ pub(crate) enum ReadCall {
     Stats {
         reply: ReplyGuard<StoreStats>,
     },
+    Details {
+        reply: ReplyGuard<StoreDetails>,
+    },
     Check {
         after: Option<RowPlace>,
         rows: usize,
@@ -311,6 +314,7 @@ impl ReadCall {
             | ReadCall::ListTasks { .. }
             | ReadCall::Count { .. }
             | ReadCall::Stats { .. }
+            | ReadCall::Details { .. }
             | ReadCall::ExportRows { .. }
             | ReadCall::Check { .. } => Caller::Looker,
             _ => Caller::Engine,
@@ -334,6 +338,7 @@ impl ReadCall {
             ReadCall::List { reply, .. } => reply.give(Err(error)),
             ReadCall::Count { reply, .. } => reply.give(Err(error)),
             ReadCall::Stats { reply } => reply.give(Err(error)),
+            ReadCall::Details { reply } => reply.give(Err(error)),
             ReadCall::Check { reply, .. } => reply.give(Err(error)),
             ReadCall::Requests { reply, .. } => reply.give(Err(error)),
             ReadCall::ReplyTo { reply, .. } => reply.give(Err(error)),

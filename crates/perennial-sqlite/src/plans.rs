@@ -246,6 +246,9 @@ fn g33_every_count_goes_by_an_index_and_stops() {
         let blocked = plan(&connection, stats::BLOCKED);
         assert!(stats::BLOCKED.contains("LIMIT ?1"));
         assert!(blocked.iter().any(|step| step.contains("USING INDEX instances_blocked")), "{blocked:?}");
+        let codes = plan(&connection, stats::BLOCKED_CODES);
+        assert!(stats::BLOCKED_CODES.contains("LIMIT ?1"));
+        assert!(codes.iter().any(|step| step.contains("USING INDEX instances_blocked")), "{codes:?}");
         let late = plan(&connection, stats::LATE);
         assert!(
             late.iter().any(|step| step == "SEARCH instances USING INDEX instances_due (wake_at_ms<?)"),

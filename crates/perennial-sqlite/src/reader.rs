@@ -103,6 +103,9 @@ pub(crate) fn answer(connection: &Connection, path: &Path, shared: &Shared, requ
         ReadCall::Stats { reply } => {
             reply.give(stats::stats(connection, shared.clock.now_ms()).map_err(told));
         }
+        ReadCall::Details { reply } => {
+            reply.give(stats::details(connection, path).map_err(told));
+        }
         ReadCall::Check { after, rows, reply } => {
             reply.give(check::check(connection, after, rows).map_err(told));
         }

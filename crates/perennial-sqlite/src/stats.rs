@@ -1,6 +1,8 @@
 //! Row counts. Every count stops at a bound and uses an index, so that the cost does not grow with the data.
 
-use perennial_core::store::{Count, Status, StoreStats};
+use std::path::Path;
+
+use perennial_core::store::{Count, Status, StoreDetails, StoreStats};
 use rusqlite::{Connection, OptionalExtension, Params};
 
 use crate::reader::Fault;
@@ -12,6 +14,8 @@ pub(crate) const COMPLETED: &str = "SELECT count(*) FROM \
      (SELECT 1 FROM instances INDEXED BY instances_ended WHERE status = 2 AND status >= 2 LIMIT ?1)";
 pub(crate) const BLOCKED: &str = "SELECT count(*) FROM \
      (SELECT 1 FROM instances INDEXED BY instances_blocked WHERE blocked IS NOT NULL LIMIT ?1)";
+pub(crate) const BLOCKED_CODES: &str = "SELECT substr(blocked, 1, ?2) FROM instances INDEXED BY instances_blocked \
+     WHERE blocked IS NOT NULL LIMIT ?1";
 pub(crate) const INBOX: &str =
     "SELECT count(*) FROM (SELECT 1 FROM inbox INDEXED BY inbox_by_instance LIMIT ?1)";
 pub(crate) const TASKS: &str =
@@ -52,6 +56,25 @@ pub(crate) fn stats(connection: &Connection, now_ms: u64) -> Result<StoreStats, 
     };
     transaction.finish()?;
     Ok(stats)
+}
+
+/// Blocked instances by code, and the sizes of the file and its log.
+pub(crate) fn details(connection: &Connection, path: &Path) -> Result<StoreDetails, Fault> {
+    let mut blocked = connection.prepare_cached(BLOCKED_CODES)?;
+    let limits = [bound(Count::EXACT + 1), bound(StoreDetails::CODE_TEXT)];
+    let begins = blocked.query_map(limits, |row| row.get::<_, String>(0))?;
+    let begins = begins.collect::<Result<Vec<_>, _>>()?;
+    let pages = |name: &str| -> rusqlite::Result<u64> {
+        let pages: i64 = connection.query_row(&format!("PRAGMA {name}"), [], |row| row.get(0))?;
+        Ok(pages.cast_unsigned())
+    };
+    let file = pages("page_count")? * pages("page_size")?;
+    // A store in memory has no log.
+    let log = std::fs::metadata(format!("{}-wal", path.display())).map_or(0, |log| log.len());
+    Ok(StoreDetails {
+        blocked: StoreDetails::count_blocked(begins.iter().map(String::as_str)),
+        bytes: vec![("file", file), ("log", log)],
+    })
 }
 
 fn counted(connection: &Connection, sql: &str, values: impl Params) -> rusqlite::Result<Count> {

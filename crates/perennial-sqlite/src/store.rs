@@ -11,7 +11,7 @@ use perennial_core::store::{
     InboxPage, InboxQuery, InstanceRow, Lease, LoadedInstance, MovedKey, MovedRow, MovedTable, NewRequest,
     NewSession, OwnedShard, Page, PageKey, PageLimit, Replaced, Reply, RequestNumber, RequestOutcome,
     RequestPage, RowPlace, SendOutcome, SendRequest, Served, SessionId, ShardOwner, ShardSet, Store,
-    StoreError, StoreStats, Swept, TaskId, TaskRenewal, TaskReport, TaskRow, TurnRow, Watcher,
+    StoreDetails, StoreError, StoreStats, Swept, TaskId, TaskRenewal, TaskReport, TaskRow, TurnRow, Watcher,
 };
 use perennial_core::{InstanceKey, ShardId};
 
@@ -392,6 +392,10 @@ impl Store for SqliteStore {
 
     fn stats(&self, reply: Reply<StoreStats>) {
         self.read(ReadCall::Stats { reply: ReplyGuard::to(reply) });
+    }
+
+    fn details(&self, reply: Reply<StoreDetails>) {
+        self.read(ReadCall::Details { reply: ReplyGuard::to(reply) });
     }
 
     fn check_rows(&self, after: Option<RowPlace>, rows: usize, reply: Reply<CheckedRows>) {

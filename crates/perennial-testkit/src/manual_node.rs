@@ -22,7 +22,7 @@ use std::time::Duration;
 
 use perennial_core::lane::{Lane, LaneOptions, LaneOutput, Moment};
 use perennial_core::shard::{
-    ActivityTask, RequestId, Response, ShardOptions, Tenure, TurnTask, TurnTaskDone,
+    ActivityTask, Fact, RequestId, Response, ShardOptions, Tenure, TurnTask, TurnTaskDone,
 };
 use perennial_core::store::{Changes, Commit, MemoryStore, SessionId, ShardSet, TaskId};
 use perennial_core::{EventId, Handlers, InstanceKey, SHARDS, ShardId};
@@ -165,6 +165,13 @@ impl ManualNode {
     /// The lane, for inspection.
     pub fn lane(&self) -> &Lane {
         &self.lane
+    }
+
+    /// Takes the facts that the lane has stated since, if its options ask for any.
+    pub fn take_facts(&mut self) -> Vec<Fact> {
+        let mut facts = Vec::new();
+        self.lane.swap_facts(&mut facts);
+        facts
     }
 
     // ---- turns ----------------------------------------------------------------------------------------------------

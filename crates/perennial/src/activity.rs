@@ -165,7 +165,31 @@ impl ActivityContext {
         }
     }
 
-    /// A client of the node that runs this attempt.
+    /// The `traceparent` of this attempt in the form of the W3C's header, for calls to services that continue the trace.
+    /// `None` if the instance was started without a trace.
+    ///
+    /// If this process exports traces, it is the span of the attempt; otherwise it is the caller's, as it was recorded
+    /// with the start.
+    ///
+    /// ```
+    /// use perennial::prelude::*;
+    ///
+    /// #[activity]
+    /// async fn charge(ctx: ActivityContext, cents: u64) -> Result<String, String> {
+    ///     let headers: Vec<(&str, String)> = ctx.traceparent().map(|parent| ("traceparent", parent)).into_iter().collect();
+    ///     Ok(format!("POST /charges {cents} {headers:?}"))
+    /// }
+    /// ```
+    pub fn traceparent(&self) -> Option<String> {
+        self.client.attempt_trace.as_ref().map(|trace| trace.parent.clone())
+    }
+
+    /// The `tracestate` that belongs to [`traceparent`](Self::traceparent), if there is one.
+    pub fn tracestate(&self) -> Option<String> {
+        self.client.attempt_trace.as_ref().and_then(|trace| trace.state.clone())
+    }
+
+    /// A client of the node that runs this attempt. What it starts and sends belongs to the trace of the attempt.
     pub fn client(&self) -> &Client {
         &self.client
     }

@@ -19,6 +19,8 @@ pages! {
     operate = "../../../docs/src/operate.md";
     move_store = "../../../docs/src/move.md";
     logs = "../../../docs/src/logs.md";
+    metrics = "../../../docs/src/metrics.md";
+    traces = "../../../docs/src/traces.md";
     test = "../../../docs/src/test.md";
     versioning = "../../../docs/src/versioning.md";
     building = "../../../docs/src/building.md";

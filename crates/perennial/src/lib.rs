@@ -47,6 +47,7 @@ mod export;
 mod filter;
 #[cfg(doctest)]
 mod guide;
+pub mod metrics;
 pub mod moving;
 mod registrations;
 mod runtime;
@@ -105,6 +106,15 @@ pub mod history {
         HistoryError, Job, Ledger, NotAUnitPath, OnTakenId, ParentLink, PastAttempt, Payload, Reset,
         RetryPolicy, Segment, StaleReason, Started, TimeoutKind, TraceContext, Trail, Turn, TurnFailure,
         UnitId, Why,
+    };
+}
+
+/// Distributed traces: connecting Perennial with the traces of a program. The guide's page "Traces" is an introduction, and
+/// `perennial-otel` exports the spans.
+pub mod traces {
+    pub use perennial_core::TraceContext;
+    pub use perennial_core::trace::{
+        SourceAlreadySet, SpanContext, SpanId, TraceId, TraceSource, set_source, source,
     };
 }
 

@@ -33,6 +33,7 @@ const FULL = [
   ["nodes", "nodes"],
   ["deploy", "deploy"],
   ...["timeline", "history", "waits", "tree", "state", "compare"].map((tab) => [`one-${tab}`, `instances/payment-1?tab=${tab}`]),
+  ["one-order", "instances/order-7?tab=timeline"],
   ["one-units", "instances/branches-1?tab=timeline"],
   ["one-completed", "instances/hello-1?tab=history"],
   ["one-failed", "instances/shipping-failed?tab=timeline"],
@@ -51,7 +52,10 @@ const FULL = [
 ];
 const EMPTY = ["overview", "instances", "blocked", "activities", "operations", "nodes", "deploy"].map((place) => [`empty-${place}`, place]);
 
-async function take(browser, fixture, states, prepare) {
+const troubles = [];
+
+/** `prepare` is done at each place, `before` before each. */
+async function take(browser, fixture, states, prepare, before) {
   for (const [size, viewport] of Object.entries(WIDTHS)) {
     for (const colorScheme of ["light", "dark"]) {
       const context = await browser.newContext({ viewport, colorScheme, reducedMotion: "reduce", locale: "en-GB", timezoneId: "UTC" });
@@ -59,11 +63,12 @@ async function take(browser, fixture, states, prepare) {
       await page.clock.setFixedTime(fixture.now_ms + 5_000);
       for (const [name, place, act] of states) {
         if (!name.includes(wanted)) continue;
+        await before?.();
         await page.goto("about:blank");
         await page.goto(`${fixture.url}#/${place}`);
         await page.getByRole("heading").first().waitFor();
         await act?.(page);
-        await prepare?.(page);
+        await prepare?.(page).catch((error) => troubles.push(`${name}-${size}-${colorScheme}: ${error.message.split("\n")[0]}`));
         await settled(page);
         await page.screenshot({ path: join(directory, `${name}-${size}-${colorScheme}.png`) });
         console.log(`${name}-${size}-${colorScheme}.png`);
@@ -89,14 +94,13 @@ const browser = await launch();
 const full = await Fixture.start();
 await take(browser, full, FULL);
 await full.run("kill-runtime");
-await take(browser, full, [["without-runtime", "instances"]], (page) => page.getByText("No runtime has run").waitFor());
-for (const [name, place] of [["away", "instances"]]) {
-  await take(browser, full, [[name, place]], async (page) => {
-    await full.run("kill-server");
-    await page.getByText("cannot be reached").waitFor();
-    await full.run("start-server");
-  });
-}
+await take(browser, full, [["without-runtime", "instances"]], (page) => page.getByText(/^No runtime/).first().waitFor());
+await full.run("kill-server");
+const leave = async (page) => {
+  await full.run("kill-server");
+  await page.getByText("cannot be reached").first().waitFor();
+};
+await take(browser, full, [["away", "instances"]], leave, () => full.run("start-server"));
 await full.stop();
 const empty = await Fixture.start("--empty");
 await take(browser, empty, EMPTY);
@@ -105,3 +109,5 @@ const guarded = await Fixture.start("--tokens");
 await take(browser, guarded, [["login", "instances"]]);
 await guarded.stop();
 await browser.close();
+for (const trouble of troubles) console.error(trouble);
+process.exitCode = troubles.length === 0 ? 0 : 1;

@@ -36,13 +36,13 @@ test("f11 d2 a store without a runtime says so on every page until one runs agai
     await banner.waitFor();
     for (const place of ["nodes", "overview", "instances"]) {
       await open(page, full.fixture, place);
-      await banner.waitFor();
+      await page.getByText(/^No runtime .* on this store.*; nothing moves until one is started/).waitFor();
     }
     // Starting is durable without a runtime, and the instance waits for one.
     await full.fixture.run("start", "hello", "without", "you");
     await rowOf(page, "without").filter({ hasText: "Pending" }).waitFor();
     await full.fixture.run("start-runtime");
     await rowOf(page, "without").filter({ hasText: "Completed" }).waitFor();
-    await eventually(async () => assert.equal(await banner.count(), 0));
+    await eventually(async () => assert.equal(await page.getByText(/nothing moves until one is started/).count(), 0));
   });
 });

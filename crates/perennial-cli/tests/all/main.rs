@@ -11,6 +11,8 @@ mod demo;
 mod doctor;
 mod executions;
 mod exit_codes;
+#[cfg(feature = "otel")]
+mod exporting;
 mod help;
 mod likely_errors;
 mod mistakes;

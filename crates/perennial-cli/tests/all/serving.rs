@@ -10,13 +10,13 @@ use perennial::{Client, Payload};
 use crate::support::{PATIENCE, Shop, run};
 
 /// A server as a process of its own, killed when it is dropped.
-struct Served {
+pub(crate) struct Served {
     child: Child,
-    url: String,
+    pub(crate) url: String,
 }
 
 impl Served {
-    fn start(store: &str, arguments: &[&str]) -> Served {
+    pub(crate) fn start(store: &str, arguments: &[&str]) -> Served {
         let mut child = Command::new(env!("CARGO_BIN_EXE_perennial"))
             .args(["--store", store, "serve"])
             .args(arguments)
@@ -35,7 +35,7 @@ impl Served {
     }
 
     /// Asks it to stop and returns its exit code.
-    fn stop(mut self) -> Option<i32> {
+    pub(crate) fn stop(mut self) -> Option<i32> {
         signal(&self.child, "TERM");
         let began = Instant::now();
         while began.elapsed() < PATIENCE {
@@ -65,7 +65,7 @@ fn signal(child: &Child, name: &str) {
 }
 
 /// Runs `curl` and returns what it prints.
-fn curl(arguments: &[&str]) -> String {
+pub(crate) fn curl(arguments: &[&str]) -> String {
     let output = Command::new("curl").arg("-s").args(arguments).output().expect("curl is installed");
     String::from_utf8(output.stdout).unwrap()
 }
@@ -177,6 +177,28 @@ async fn h6_serve_speaks_tls_with_a_certificate() {
     let url = format!("https://localhost:{}/api/v1/version", served.port());
     assert!(curl(&["--cacert", cert, &url]).contains("\"api\":\"1\""));
     assert_eq!(curl(&[&url]), "", "the certificate is not known to others");
+}
+
+#[cfg(feature = "prometheus")]
+#[tokio::test(flavor = "multi_thread")]
+async fn o1_serve_gives_metrics_at_its_own_path_and_on_another_port() {
+    let shop = Shop::stocked().await;
+    let arguments = ["--listen", "127.0.0.1:0", "--metrics", "--metrics-listen", "127.0.0.1:0", "--json"];
+    let served = Served::start(&shop.url(), &arguments);
+    let urls: serde_json::Value = serde_json::from_str(&served.url).unwrap();
+    let (api, metrics) = (urls["url"].as_str().unwrap(), urls["metrics"].as_str().unwrap());
+    assert!(curl(&[&format!("{api}api/v1/instances")]).contains("order-1"));
+    for url in [metrics, &format!("{api}metrics")] {
+        let text = curl(&[url]);
+        assert!(text.contains("perennial_store_instances{status=\"running\"}"), "{text}");
+        assert!(
+            text.contains("http_server_request_duration_seconds_count{method=\"GET\",route=\"instances\"")
+        );
+        assert!(!text.contains("order-1"), "{text}");
+    }
+    assert!(curl(&[&metrics.replace("/metrics", "/api/v1/instances")]).contains("PER-0807"));
+    let refused = run(&["--store", &shop.url(), "serve", "--metrics-listen", "0.0.0.0:0"], &[]);
+    assert!(refused.code == 2 && refused.stderr.contains("perennial token"), "{refused:?}");
 }
 
 /// The blocks of the guide's page that are run.

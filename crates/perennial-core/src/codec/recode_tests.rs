@@ -42,6 +42,7 @@ fn row(details: Payload) -> TaskRow {
         queued_ms: 0,
         handed_over: None,
         open: None,
+        trace: None,
     };
     TaskRow {
         id: TaskId { key: InstanceKey::new(1, 1), execution: 1, event: EventId(2) },

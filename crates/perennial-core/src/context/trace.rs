@@ -18,18 +18,20 @@ use tracing_core::{Event, Level, Metadata, dispatcher, identify_callsite};
 
 use super::OrchestrationContext;
 use crate::execution::state::Access;
+use crate::history::{Started, TraceContext};
 
-const FIELDS: &[&str] = &["message", "instance", "execution"];
+const FIELDS: &[&str] = &["message", "instance", "execution", "event", "trace_id"];
 
 /// Identifies a callsite. The same code can be registered from several modules.
-type Place = (&'static Location<'static>, Level, &'static str);
+type Site = (&'static Location<'static>, Level, &'static str);
 
-static CALLSITES: RwLock<Option<HashMap<Place, &'static CallerSite>>> = RwLock::new(None);
+static CALLSITES: RwLock<Option<HashMap<Site, &'static CallerSite>>> = RwLock::new(None);
 
 impl OrchestrationContext {
     /// Logs at level ERROR, under the target of the module that the orchestration is defined in.
     ///
-    /// The line has the fields `instance` and `execution`, and the file and line of the caller. It is written while the
+    /// The line has the fields `instance`, `execution`, `event` (the last event before the step that logs) and, if the
+    /// instance is traced, `trace_id`, and the file and line of the caller. It is written while the
     /// turn runs, and not when the turn is replayed. If a turn fails or its commit fails, the turn is taken again and
     /// the line is written again, so a line in the log does not prove that the turn was recorded.
     #[track_caller]
@@ -65,15 +67,27 @@ impl OrchestrationContext {
             || None,
             |state| {
                 let is_written = !state.replaying && !is_off;
-                Ok(is_written
-                    .then(|| (Arc::clone(&state.instance), state.started.execution, state.log_target)))
+                let place = || Place {
+                    instance: Arc::clone(&state.instance),
+                    started: Arc::clone(&state.started),
+                    event: state.ledger.events(),
+                };
+                Ok(is_written.then(|| (place(), state.log_target)))
             },
         );
-        if let Some((instance, execution, target)) = live {
+        if let Some((place, target)) = live {
             let site = CallerSite::of((caller, level, target));
-            site.write(&instance, execution, message);
+            site.write(&place, message);
         }
     }
+}
+
+/// Where in its history an orchestration logs.
+struct Place {
+    instance: Arc<str>,
+    started: Arc<Started>,
+    /// The last event before the step that logs.
+    event: u64,
 }
 
 /// A location in the user's code that logs through a context.
@@ -102,7 +116,7 @@ impl Callsite for CallerSite {
 }
 
 impl CallerSite {
-    fn of(place: Place) -> &'static CallerSite {
+    fn of(place: Site) -> &'static CallerSite {
         let known = CALLSITES.read().unwrap_or_else(PoisonError::into_inner);
         if let Some(site) = known.as_ref().and_then(|known| known.get(&place)) {
             return site;
@@ -127,7 +141,7 @@ impl CallerSite {
         site
     }
 
-    fn make((caller, level, target): Place) -> &'static CallerSite {
+    fn make((caller, level, target): Site) -> &'static CallerSite {
         let interest = AtomicU8::new(SOMETIMES);
         let site: &'static CallerSite =
             Box::leak(Box::new(CallerSite { metadata: OnceLock::new(), interest }));
@@ -147,7 +161,7 @@ impl CallerSite {
         }
     }
 
-    fn write(&'static self, instance: &str, execution: u64, message: &dyn Display) {
+    fn write(&'static self, place: &Place, message: &dyn Display) {
         if !self.is_enabled() {
             return;
         }
@@ -155,12 +169,16 @@ impl CallerSite {
         let fields = metadata.fields();
         let mut names = fields.iter();
         let mut next = || names.next().expect("as many as `FIELDS`");
-        let (text, id, number) = (next(), next(), next());
+        let (text, id, number, last, trace) = (next(), next(), next(), next(), next());
+        let Place { instance, started, event } = place;
+        let trace_id = started.trace.as_deref().and_then(TraceContext::trace_id);
         let message = format_args!("{message}");
-        let values: [_; 3] = [
+        let values: [_; 5] = [
             (&text, Some(&message as &dyn Value)),
-            (&id, Some(&instance as &dyn Value)),
-            (&number, Some(&execution as &dyn Value)),
+            (&id, Some(&&**instance as &dyn Value)),
+            (&number, Some(&started.execution as &dyn Value)),
+            (&last, Some(event as &dyn Value)),
+            (&trace, trace_id.as_ref().map(|trace_id| trace_id as &dyn Value)),
         ];
         Event::dispatch(metadata, &fields.value_set(&values));
     }

@@ -12,6 +12,10 @@ use crate::history::{
 };
 use crate::log;
 
+use tracing::Dispatch;
+use tracing::dispatcher;
+use tracing::level_filters::LevelFilter;
+
 use super::binding::Ids;
 use super::delivering::is_external;
 use super::failure::{TurnFailure, catching};
@@ -438,7 +442,12 @@ impl Execution {
 
     pub(super) fn lend<R>(&mut self, f: impl FnOnce() -> R) -> Result<R, String> {
         let state = self.state.take().expect("the state is lent only within a call");
-        let (result, state) = turn_local::lend(state, f);
+        // What the code logs was logged when the turn was taken.
+        let is_silent = state.replaying && LevelFilter::current() != LevelFilter::OFF;
+        let (result, state) = match is_silent {
+            true => turn_local::lend(state, || dispatcher::with_default(&Dispatch::none(), f)),
+            false => turn_local::lend(state, f),
+        };
         self.state = Some(state);
         result
     }

@@ -101,6 +101,21 @@ impl ActivityError {
     }
 }
 
+impl<E> ActivityError<E> {
+    /// The kind of the failure, for logs and traces. The error of the activity itself is a payload, and is not shown there.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            ActivityError::Application(_) | ActivityError::Broken { .. } => "error",
+            ActivityError::Timeout(TimeoutKind::Queue) => "queue timeout",
+            ActivityError::Timeout(TimeoutKind::Attempt) => "attempt timeout",
+            ActivityError::Timeout(TimeoutKind::Total) => "total timeout",
+            ActivityError::Timeout(TimeoutKind::Heartbeat) => "heartbeat timeout",
+            ActivityError::Cancelled => "cancelled",
+            ActivityError::Poisoned => "poisoned",
+        }
+    }
+}
+
 impl<E: fmt::Display> fmt::Display for ActivityError<E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let words = match self {

@@ -44,6 +44,11 @@ impl TraceContext {
         Ok(TraceContext { parent, state: state.map(str::to_owned) })
     }
 
+    /// The id of the trace, as 32 hexadecimal digits; `None` if the context does not have the form of the standard.
+    pub fn trace_id(&self) -> Option<&str> {
+        crate::trace::SpanContext::parse(self).and_then(|_| self.parent.get(3..35))
+    }
+
     /// The approximate size in bytes.
     pub(crate) fn size(&self) -> usize {
         self.parent.len() + self.state.as_ref().map_or(0, String::len)

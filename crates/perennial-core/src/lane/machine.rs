@@ -9,8 +9,8 @@ use crate::history::whole_ms;
 use crate::history::{ActivityError, EventId, Payload};
 use crate::instance::{InstanceKey, ShardId};
 use crate::shard::{
-    ActivityTask, BlockReason, Counters, Output, Request, RequestId, Response, Shard, Tenure, TurnTaskDone,
-    TurnTaskOutput,
+    ActivityTask, BlockReason, Counters, Fact, Output, Request, RequestId, Response, Shard, Tenure,
+    TurnTaskDone, TurnTaskOutput,
 };
 use crate::store::{
     Changes, InboxNumber, PausedOrchestrations, SessionId, SessionRole, ShardSet, StoreError,
@@ -66,6 +66,8 @@ pub struct Lane {
     pub(super) releases_from: Moment,
     pub(super) stage: Stage,
     pub(super) outbox: Outbox,
+    /// The facts that the driver has not taken.
+    pub(super) facts: Vec<Fact>,
     /// A buffer for the outputs of a shard, reused for every input.
     pub(super) shard_outputs: Vec<Output>,
 }
@@ -95,6 +97,7 @@ impl Lane {
             releases_from: Moment::ZERO,
             stage: Stage::default(),
             outbox: Outbox::default(),
+            facts: Vec::new(),
             shard_outputs: Vec::new(),
             options,
         };
@@ -181,6 +184,17 @@ impl Lane {
     /// How many instances are in memory.
     pub fn slots(&self) -> usize {
         self.tenures.iter().map(|held| held.shard.slots()).sum()
+    }
+
+    /// The size of the histories of idle executions in memory.
+    pub fn resident_bytes(&self) -> u64 {
+        self.tenures.iter().map(|held| held.shard.resident_bytes()).sum()
+    }
+
+    /// Exchanges the list of facts that were stated since with the caller's, which must be empty. See
+    /// [`ShardOptions::observed`](crate::shard::ShardOptions::observed).
+    pub fn swap_facts(&mut self, empty: &mut Vec<Fact>) {
+        std::mem::swap(&mut self.facts, empty);
     }
 
     /// Whether turns are being tried that may end the process.

@@ -34,7 +34,9 @@ impl Lane {
             // Grace periods do not run while the lane cannot act.
             held.shard.handle_gap(Gap { from_ms: self.clock.now_ms(from), until_ms: now_ms });
         }
+        held.shard.swap_facts(&mut self.facts);
         input(&mut held.shard, now_ms);
+        held.shard.swap_facts(&mut self.facts);
         let mut outputs = mem::take(&mut self.shard_outputs);
         held.shard.swap_outputs(&mut outputs);
         self.tenures.note_wake(id);
@@ -280,7 +282,9 @@ impl Lane {
             self.outbox.drop_turn(task);
         }
         let Some(mut held) = self.tenures.lose(id) else { return };
+        held.shard.swap_facts(&mut self.facts);
         held.shard.handle_lost();
+        held.shard.swap_facts(&mut self.facts);
         self.counted = self.counted.plus(&held.shard.counters());
         for output in held.shard.take_outputs() {
             match output {

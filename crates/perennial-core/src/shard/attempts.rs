@@ -188,6 +188,7 @@ mod tests {
             input: Payload::null(),
             options: None,
             secret: None,
+            trace: None,
         }
     }
 

@@ -17,6 +17,12 @@ pub struct Counters {
     pub undelivered: u64,
     /// Attempts that waited too long for a free slot and were queued for other nodes.
     pub spilled: u64,
+    /// External events that were recorded.
+    pub events_applied: u64,
+    /// External events whose key was known.
+    pub events_duplicate: u64,
+    /// External events that were refused: the instance had too many unread ones, or had ended.
+    pub events_refused: u64,
 }
 
 impl Counters {
@@ -31,6 +37,9 @@ impl Counters {
             hydrations: self.hydrations + other.hydrations,
             undelivered: self.undelivered + other.undelivered,
             spilled: self.spilled + other.spilled,
+            events_applied: self.events_applied + other.events_applied,
+            events_duplicate: self.events_duplicate + other.events_duplicate,
+            events_refused: self.events_refused + other.events_refused,
         }
     }
 }

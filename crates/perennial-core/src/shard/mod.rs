@@ -36,6 +36,7 @@ mod attempts;
 mod consumed;
 mod counters;
 pub(crate) mod envelope;
+mod facts;
 mod gaps;
 mod instance;
 mod instances;
@@ -50,6 +51,7 @@ mod request;
 mod reset;
 mod residents;
 mod shared;
+mod spans;
 mod standing;
 mod state_machine;
 mod task_work;
@@ -62,6 +64,7 @@ mod wakes;
 
 pub use counters::Counters;
 pub use envelope::{BODY_FORMAT, BodyError};
+pub use facts::{Fact, Label, Observed, ObservedNames, TurnEnd};
 pub use message::{LeftOpen, Message, RanElsewhere, Start};
 pub use options::{FailurePolicy, OnFailure, ShardOptions, TokenKey};
 pub(crate) use options::{hold_ms, max_together};
@@ -73,6 +76,7 @@ pub use request::{
     TokenCall,
 };
 pub use reset::{ResetOutcome, ResetReport, ResetRun, ResetTask};
+pub use spans::TurnSpan;
 pub use state_machine::Shard;
 pub(crate) use state_machine::cannot_be_left_open;
 pub(crate) use task_work::is_handed_over;
@@ -81,4 +85,5 @@ pub use tenure::Tenure;
 pub use token::{BadToken, CompletionToken, TokenSecret};
 pub use turn_task::{
     BlockReason, CallOutcome, HandlerSource, TurnRun, TurnSource, TurnTask, TurnTaskDone, TurnTaskOutput,
+    TurnTimes,
 };

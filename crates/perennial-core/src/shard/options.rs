@@ -8,6 +8,7 @@ use crate::execution::{ExecutionOptions, Limits, TurnFailure};
 use crate::history::{Job, whole_ms};
 use crate::store::Served;
 
+use super::facts::Observed;
 use super::output::ActivityTask;
 use super::turn_task::BlockReason;
 
@@ -51,6 +52,11 @@ pub struct ShardOptions {
     pub served: Option<Arc<Served>>,
     /// The key from which the secrets of tokens are derived: random, and known only to this node.
     pub token_key: TokenKey,
+    /// The names that facts tell apart; `None` if no facts are collected. Default `None`.
+    #[doc(hidden)]
+    pub observed: Option<Arc<Observed>>,
+    /// The name of the node in traces.
+    pub node: Arc<str>,
     /// The codecs for payloads in stored turns. Payloads in messages and tasks are encoded by an
     /// [`EncodedStore`](crate::codec::EncodedStore). Default: none.
     pub codecs: Codecs,
@@ -192,6 +198,8 @@ impl Default for ShardOptions {
             healthy: Duration::from_millis(60_000),
             served: None,
             token_key: TokenKey::default(),
+            observed: None,
+            node: Arc::from(""),
             codecs: Codecs::default(),
         }
     }

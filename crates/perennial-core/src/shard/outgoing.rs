@@ -19,12 +19,15 @@ use crate::store::{DeliveryReport, InstanceRow, Outgoing};
 
 use super::message::{Message, Start};
 use super::shared::Shared;
+use super::spans;
 
 /// The sending instance.
 pub(super) struct Sender<'a> {
     pub(super) key: InstanceKey,
     pub(super) id: &'a str,
     pub(super) started: &'a Started,
+    /// The turn that sends, if it has a span.
+    pub(super) turn: Option<u64>,
 }
 
 /// The key of the instance that a schedule event starts. It sorts after its parent's key, and the keys of one turn sort
@@ -103,7 +106,7 @@ pub(super) fn send_other(
             }
             let (version, seed) =
                 (version.clone().unwrap_or_default(), Stream::derived_seed(from.started, event));
-            let trace = from.started.trace.clone();
+            let trace = spans::of_detached(from, event);
             let started = Started { trace, ..Started::new(name.as_str(), version, input.clone(), seed) };
             let told = |delivery| reported.then(|| reported_as(from, event, delivery));
             let told = Told {
@@ -114,7 +117,7 @@ pub(super) fn send_other(
             Some(start(from, event, at_ms, instance, started, &told))
         }
         Decision::ExternalEventSent { instance, name, payload, key, reported } => {
-            let (name, payload, trace) = (name.clone(), payload.clone(), from.started.trace.clone());
+            let (name, payload, trace) = (name.clone(), payload.clone(), spans::of_sent_event(from));
             let message = Message::Job(Job::ExternalEvent { name, payload, key: key.clone(), trace });
             Some(to_id(instance, &message, reported.then(|| report(from, event))))
         }
@@ -159,7 +162,7 @@ pub(super) fn start_child(
     let started = Started {
         parent: Some(parent),
         deadline_ms: options.timeout_ms.map(|ms| at_ms.saturating_add(ms)),
-        trace: from.started.trace.clone(),
+        trace: spans::of_child(from, event),
         ..Started::new(name.as_str(), version, input.clone(), Stream::derived_seed(from.started, event))
     };
     let reason = ErrorCode::ChildIdTaken.message(format_args!("an instance {id:?} exists"));

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::execution::Execution;
-use crate::history::{ActivityOptions, EventId, Payload, Trail};
+use crate::history::{ActivityOptions, EventId, Payload, TraceContext, Trail};
 use crate::instance::InstanceKey;
 use crate::store::{Commit, SessionId, TaskId};
 
@@ -126,4 +126,6 @@ pub struct ActivityTask {
     pub options: Option<Box<ActivityOptions>>,
     /// The secret of the token that this attempt can hand out, if it may be completed from outside.
     pub secret: Option<TokenSecret>,
+    /// The trace context of the turn that scheduled it.
+    pub trace: Option<Box<TraceContext>>,
 }

@@ -39,6 +39,11 @@ impl Residents {
         }
     }
 
+    /// The size of the histories.
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
     /// The least recently used instance, if it was not used since a time.
     pub(super) fn unused_since(&self, since_ms: u64) -> Option<InstanceKey> {
         let (_, first) = self.by_use.iter().next()?;

@@ -14,6 +14,7 @@ use crate::store::{Commit, InboxNumber, PausedOrchestrations, SessionId, TaskId}
 use super::attempts::Attempts;
 use super::consumed::Consumed;
 use super::counters::Counters;
+use super::facts::Facts;
 use super::gaps::Gaps;
 use super::kept_keys::KeptKeys;
 use super::lookups::Lookups;
@@ -52,6 +53,7 @@ pub(super) struct Shared {
     pub(super) paused: Arc<PausedOrchestrations>,
     pub(super) kept_keys: KeptKeys,
     pub(super) counters: Counters,
+    pub(super) facts: Facts,
     pub(super) outputs: Vec<Output>,
     /// The session that holds the leases of the owner's own attempts.
     pub(super) holder: SessionId,
@@ -70,6 +72,7 @@ impl Shared {
     pub(super) fn new(id: ShardId, tenure: Tenure, options: ShardOptions, nonce: u128) -> Shared {
         Shared {
             token_key: options.token_key.0 ^ nonce,
+            facts: Facts::new(options.observed.clone()),
             id,
             tenure,
             options,

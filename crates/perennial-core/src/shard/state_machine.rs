@@ -15,6 +15,7 @@ use crate::store::{
 
 use super::attempts::Attempt;
 use super::counters::Counters;
+use super::facts::Fact;
 use super::gaps::Gaps;
 use super::instance::Instance;
 use super::instances::Instances;
@@ -104,6 +105,11 @@ impl Shard {
         }
     }
 
+    /// Exchanges the list of facts that were stated since with the caller's. See [`ShardOptions::observed`].
+    pub fn swap_facts(&mut self, facts: &mut Vec<Fact>) {
+        self.shared.facts.swap(facts);
+    }
+
     /// When [`Shard::handle_time`] should be called next.
     pub fn next_wake_ms(&self) -> Option<u64> {
         self.shared.wakes.next_ms()
@@ -117,6 +123,11 @@ impl Shard {
     /// How many instances are in memory.
     pub fn slots(&self) -> usize {
         self.instances.len()
+    }
+
+    /// The size of the histories of idle executions in memory.
+    pub fn resident_bytes(&self) -> u64 {
+        self.shared.residents.bytes()
     }
 
     /// The numbers of the messages that are in memory.
@@ -240,6 +251,7 @@ impl Shard {
                 _ => false,
             };
             if !is_query && (row.status.is_final() || has_ended) {
+                self.shared.counters.events_refused += u64::from(matches!(request, Request::Raise { .. }));
                 // Without a final row, the caller has to read the row again.
                 let wants_row = matches!(request, Request::AwaitEnd) && row.status.is_final();
                 let response =

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::codec::{Undecodable, unquoted};
-use crate::history::{ActivityOptions, PastAttempt, Payload};
+use crate::history::{ActivityOptions, PastAttempt, Payload, TraceContext};
 use crate::instance::ShardId;
 use crate::store::{TaskId, TaskRow, TaskState};
 
@@ -41,6 +41,9 @@ pub struct TaskWork {
     /// Set if the attempt can be completed from outside. A row for the owner itself contains nothing else.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub open: Option<Box<OpenEnd>>,
+    /// The trace context of the turn that scheduled it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trace: Option<Box<TraceContext>>,
 }
 
 /// An attempt that the holder of its token can complete.
@@ -113,6 +116,7 @@ pub(super) fn open_work(open: OpenEnd) -> Arc<[u8]> {
         queued_ms: 0,
         handed_over: None,
         open,
+        trace: None,
     }
     .encode()
 }
@@ -163,6 +167,7 @@ impl ActivityTask {
             input: work.input,
             options: work.options,
             secret: work.open.map(|open| open.secret),
+            trace: work.trace,
         })
     }
 
@@ -255,6 +260,7 @@ impl ActivityTask {
             queued_ms: self.queued_ms,
             handed_over,
             open: self.secret.map(|secret| Box::new(OpenEnd { secret, left: None })),
+            trace: self.trace.clone(),
         };
         TaskRow { work: Some(work.encode()), ..self.row(shard, TaskState::Queued, now_ms, due_ms) }
     }

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::code::ErrorCode;
 use crate::codec::{CodecError, Codecs, Undecodable};
@@ -9,12 +10,14 @@ use crate::execution::{Execution, ExecutionOptions, OrchestrationHandler, TurnFa
 use crate::history::{EventId, HistoryError, Job, PayloadSource, Started};
 use crate::instance::{InstanceKey, ShardId};
 use crate::store::{Blocked, Divergence, InboxNumber, Pause, ReadTurns, TaskRow, TurnRow, read_turns_with};
+use crate::trace;
 
 use super::envelope::BodyError;
 use super::instance::make_calls;
 use super::record::{Record, started_of};
 use super::request::{CallReply, PendingCall};
 use super::reset::{ResetOutcome, ResetTask};
+use super::spans::TurnSpan;
 use super::tenure::Tenure;
 
 /// Looks up the code of orchestrations.
@@ -68,6 +71,8 @@ pub struct TurnTask {
     pub is_on_probation: bool,
     /// Whether the code has so many unread events that it gets no more.
     pub is_full: bool,
+    /// The name of the node, if its turns have spans.
+    pub traced_on: Option<Arc<str>>,
 }
 
 /// Where an execution comes from.
@@ -93,6 +98,16 @@ impl TurnSource {
             TurnSource::History(rows) | TurnSource::Record(rows) => rows,
             TurnSource::Reset(task) => task.turns(),
             TurnSource::Resident(..) | TurnSource::Start(_) | TurnSource::Read(_) => &[],
+        }
+    }
+
+    /// The orchestration, if it is known without decoding turns.
+    pub(super) fn name(&self) -> Option<&str> {
+        match self {
+            TurnSource::Resident(execution, _) => Some(&execution.started().name),
+            TurnSource::Start(started) => Some(&started.name),
+            TurnSource::Read(record) => Some(&record.started().name),
+            TurnSource::History(_) | TurnSource::Record(_) | TurnSource::Reset(_) => None,
         }
     }
 
@@ -144,6 +159,17 @@ pub struct TurnTaskDone {
     pub calls: Vec<(PendingCall, CallOutcome)>,
     /// An execution that failed, to be dropped where user code may run.
     pub failed_execution: Option<Box<Execution>>,
+    /// How long the parts of the task took.
+    pub times: TurnTimes,
+}
+
+/// How long the parts of a turn task took. `None` for parts that it did not have.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TurnTimes {
+    /// Decoding and replaying stored turns.
+    pub hydrating: Option<Duration>,
+    /// Taking a turn and encoding it.
+    pub turn: Option<Duration>,
 }
 
 /// The output of a successful turn task.
@@ -178,6 +204,8 @@ pub struct TurnRun {
     pub row: Option<TurnRow>,
     /// The checksum of the last turn.
     pub checksum: u32,
+    /// Its span, until it is durable.
+    pub span: Option<Box<TurnSpan>>,
 }
 
 /// The outcome of a call.
@@ -422,6 +450,7 @@ impl TurnTask {
             outcome: Err(failure),
             calls,
             failed_execution: source.into_resident(),
+            times: TurnTimes::default(),
         }
     }
 
@@ -429,6 +458,16 @@ impl TurnTask {
     ///
     /// `watch` is called with the execution that is about to run, so that a watchdog can interrupt it.
     pub fn run(self, handlers: &dyn HandlerSource, watch: impl FnOnce(&Execution)) -> TurnTaskDone {
+        self.run_timed(handlers, watch, || Duration::ZERO)
+    }
+
+    /// Like [`TurnTask::run`], with a steady clock to measure its parts.
+    pub fn run_timed(
+        self,
+        handlers: &dyn HandlerSource,
+        watch: impl FnOnce(&Execution),
+        clock: impl Fn() -> Duration,
+    ) -> TurnTaskDone {
         let TurnTask {
             shard,
             tenure,
@@ -442,8 +481,10 @@ impl TurnTask {
             options,
             codecs,
             is_full,
+            traced_on,
             ..
         } = self;
+        let mut times = TurnTimes::default();
         let done = |outcome, calls, failed_execution| TurnTaskDone {
             shard,
             tenure,
@@ -452,6 +493,7 @@ impl TurnTask {
             outcome,
             calls,
             failed_execution,
+            times: TurnTimes::default(),
         };
         let not_made = |calls: Vec<PendingCall>| {
             calls.into_iter().map(|pending| (pending, CallOutcome::Later)).collect()
@@ -468,6 +510,8 @@ impl TurnTask {
             }
             source => source,
         };
+        let is_hydrated = !matches!(source, TurnSource::Resident(..) | TurnSource::Start(_));
+        let begun = is_hydrated.then(&clock);
         let (mut execution, history) = match prepare(&codecs, key, &instance, source, handlers, options) {
             Ok(prepared) => prepared,
             Err(failure) => return done(Err(failure), not_made(calls), None),
@@ -476,27 +520,41 @@ impl TurnTask {
         if let Err(failure) = history.turns.iter().try_for_each(|turn| execution.replay_turn(turn)) {
             return done(Err(failure.into()), not_made(calls), Some(execution));
         }
+        times.hydrating = begun.map(|begun| clock().saturating_sub(begun));
         let calls = make_calls(&mut execution, calls, (is_full, now_ms), &mut jobs);
         let is_quiet = jobs.is_empty() && execution.ledger().turns() > 0;
-        let taken = if execution.has_ended() || is_quiet {
-            Ok(TurnTaken::default())
-        } else {
-            execution.take_turn(now_ms, jobs)
+        let mut span = None;
+        let turn_begun = (!execution.has_ended() && !is_quiet).then(&clock);
+        let taken = match turn_begun {
+            None => Ok(TurnTaken::default()),
+            Some(_) => {
+                span = TurnSpan::next(key, &instance, traced_on.as_ref(), &execution);
+                TurnSpan::in_scope(span.as_deref(), || execution.take_turn(now_ms, jobs))
+            }
         };
-        match taken {
+        let fail = |failure: BlockReason, execution: Box<Execution>, calls, span: Option<Box<TurnSpan>>| {
+            if let Some(span) = span {
+                span.failed(key, &execution, now_ms, &failure);
+            }
+            done(Err(failure), calls, Some(execution))
+        };
+        let mut done = match taken {
             Ok(taken) => {
                 let of = execution.started().execution;
                 let seal = |turn| TurnRow::seal_with(&codecs, key, of, history.checksum, turn);
                 let row = match taken.turn.as_ref().map(seal).transpose() {
                     Ok(row) => row,
-                    Err(error) => return done(Err(BlockReason::Unencodable(error)), calls, Some(execution)),
+                    Err(error) => return fail(BlockReason::Unencodable(error), execution, calls, span),
                 };
                 let checksum = row.as_ref().map_or(history.checksum, |row| row.checksum);
-                let run = TurnRun { execution, taken, row, checksum };
+                let run = TurnRun { execution, taken, row, checksum, span };
                 done(Ok(TurnTaskOutput::Turn(Box::new(run))), calls, None)
             }
-            Err(failure) => done(Err(failure.into()), calls, Some(execution)),
-        }
+            Err(failure) => fail(failure.into(), execution, calls, span),
+        };
+        times.turn = turn_begun.map(|begun| clock().saturating_sub(begun));
+        done.times = times;
+        done
     }
 }
 
@@ -512,8 +570,11 @@ fn prepare(
         TurnSource::Resident(execution, checksum) => {
             return Ok((execution, ReadTurns { turns: Vec::new(), checksum }));
         }
-        TurnSource::Start(started) => {
+        TurnSource::Start(mut started) => {
             let checksum = started.chain;
+            if started.trace.is_none() {
+                started.trace = trace::unasked(key, started.execution).map(|context| context.to_context());
+            }
             (*started, ReadTurns { turns: Vec::new(), checksum })
         }
         source @ (TurnSource::History(_) | TurnSource::Record(_) | TurnSource::Reset(_)) => {

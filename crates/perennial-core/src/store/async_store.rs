@@ -117,6 +117,7 @@ calls! {
     count(filter: Criteria, at_most: u64) -> Count;
     list_tasks(after: Option<TaskId>, limit: usize) -> Vec<TaskRow>;
     stats() -> StoreStats;
+    details() -> StoreDetails;
     check_rows(after: Option<RowPlace>, rows: usize) -> CheckedRows;
     delete(instances: Vec<(ShardId, InstanceKey)>) -> Vec<DeleteOutcome>;
     prune_executions(

@@ -80,7 +80,7 @@ pub use session::{
 pub use shard_set::ShardSet;
 pub use shown_url::shown_url;
 pub use sources::{Source, SourceChoice};
-pub use stats::{Count, StoreStats};
+pub use stats::{Count, StoreDetails, StoreStats};
 pub use task::{Evidence, Served, TaskChange, TaskId, TaskRenewal, TaskReport, TaskRow, TaskState};
 pub use turn::{ReadTurns, TurnReader, TurnRow, read_turns, read_turns_with};
 
@@ -320,6 +320,10 @@ pub trait Store: Send + Sync + 'static {
 
     /// Row counts and scheduling lag.
     fn stats(&self, reply: Reply<StoreStats>);
+
+    /// Blocked instances by code, and sizes on disk. Counts are exact up to [`Count::EXACT`] blocked instances, and lower
+    /// bounds beyond that.
+    fn details(&self, reply: Reply<StoreDetails>);
 
     /// Checks rows that do not belong to an instance's own tables, `rows` at a time: returns all requests and replies,
     /// and names every row that is damaged or belongs to no instance. A check begins without a place and continues page

@@ -1,7 +1,9 @@
 //! Row counts, for operators of a store.
 
-use super::row::Status;
+use std::collections::BTreeMap;
 use std::time::Duration;
+
+use super::row::Status;
 
 /// A number of rows, counted up to a bound.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -47,5 +49,36 @@ impl StoreStats {
     /// How late the most overdue instance is.
     pub fn lag(&self) -> Duration {
         Duration::from_millis(self.lag_ms)
+    }
+}
+
+/// What takes longer to find out than [`StoreStats`], for metrics.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct StoreDetails {
+    /// Blocked instances by the code of what blocks them, ordered by code.
+    pub blocked: Vec<(String, Count)>,
+    /// The parts of the store on disk and their sizes in bytes. Empty if the store does not know them.
+    pub bytes: Vec<(&'static str, u64)>,
+}
+
+impl StoreDetails {
+    /// The most that a store has to read of a stored [`Blocked`](super::Blocked) for its code.
+    pub const CODE_TEXT: u64 = 32;
+
+    /// Counts blocked instances by the begins of their stored [`Blocked`](super::Blocked), of which at most one more than
+    /// [`Count::EXACT`] is passed. A damaged one counts as blocked with the code `unknown`.
+    pub fn count_blocked<'a>(stored: impl IntoIterator<Item = &'a str>) -> Vec<(String, Count)> {
+        let (mut codes, mut rows) = (BTreeMap::<&str, u64>::new(), 0);
+        for text in stored {
+            rows += 1;
+            let code = text.strip_prefix("{\"code\":\"").and_then(|rest| rest.split_once('"'));
+            let code = code.map(|(code, _)| code).filter(|code| code.starts_with("PER-"));
+            *codes.entry(code.unwrap_or("unknown")).or_default() += 1;
+        }
+        let more = rows > Count::EXACT;
+        codes
+            .into_iter()
+            .map(|(code, rows)| (code.to_owned(), Count { rows: rows.min(Count::EXACT), more }))
+            .collect()
     }
 }

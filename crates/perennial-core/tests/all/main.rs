@@ -96,6 +96,7 @@ mod shard_drawn_keys;
 mod shard_durability;
 mod shard_endings;
 mod shard_events;
+mod shard_facts;
 mod shard_found_by_simulation;
 mod shard_graces;
 mod shard_identity;

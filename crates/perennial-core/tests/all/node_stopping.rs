@@ -28,6 +28,7 @@ fn row(event: u64, interruptions: u32) -> TaskRow {
         queued_ms: 0,
         handed_over: None,
         open: None,
+        trace: None,
     };
     TaskRow {
         id: TaskId { key: InstanceKey::new(1, 7), execution: 1, event: EventId(event) },

@@ -57,6 +57,7 @@ fn task(event: u64) -> TaskRow {
         queued_ms: 700,
         handed_over: None,
         open: None,
+        trace: None,
     };
     TaskRow {
         id: TaskId { key: InstanceKey::new(1, 7), execution: 1, event: EventId(event) },

@@ -485,12 +485,46 @@ fn o5_a_trace_context_goes_with_starts_children_successors_and_events() {
         let turns = tables.turns.values().flat_map(|row| perennial_core::history::decode_turn(1, &row.bytes));
         turns.filter_map(|turn| turn.started().map(|started| started.trace.clone())).collect()
     };
-    assert_eq!(traces, vec![Some(trace); 3], "the start, its child and its successor");
+    assert_eq!(traces, vec![Some(trace); 3], "what is not of the standard's form is passed on as it is");
     let carried = node.jobs("a").into_iter().find_map(|job| match job {
         Job::ExternalEvent { trace, .. } => trace,
         _ => None,
     });
     assert_eq!(carried, Some(sent));
+}
+
+#[test]
+fn o8_children_keep_the_trace_and_successors_begin_their_own() {
+    async fn family(ctx: OrchestrationContext, input: Payload) -> Outcome {
+        if input == "first".into() {
+            let _ = ctx.schedule_sub_orchestration("family", "child").await;
+            ctx.continue_as_new::<()>("second").await;
+        }
+        Ok(input)
+    }
+    for flags in ["01", "00"] {
+        let parent = format!("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-{flags}");
+        let trace = Box::new(TraceContext::new(parent, None).expect("it is short"));
+        let mut node = ManualNode::new(handlers_and("family", family));
+        let started =
+            Started { trace: Some(trace.clone()), ..Started::new("family", ManualNode::VERSION, "first", 7) };
+        node.start_with("a", started);
+        node.settle();
+        node.pass_inbox().settle();
+        assert_eq!(node.status("a"), "completed");
+        let (row, child) = (node.row("a"), node.row("a::1.2"));
+        let recorded = |row, execution| {
+            node.history(row, execution)
+                .started()
+                .and_then(|started| started.trace.clone())
+                .expect("it is traced")
+        };
+        // Without an exporter no span starts the child, so it has the caller's.
+        assert_eq!(recorded(&child, 1), trace);
+        let next = recorded(&row, 2);
+        assert_ne!(next.trace_id(), trace.trace_id());
+        assert!(next.trace_id().is_some() && next.parent.ends_with(flags), "sampled as before: {next:?}");
+    }
 }
 
 /// Limits under which a turn takes ten jobs, or a kilobyte of them.

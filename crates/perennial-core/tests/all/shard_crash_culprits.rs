@@ -2,7 +2,7 @@
 //! one retry (G28).
 
 use crate::shard_cases::{Outcome, handlers, handlers_and};
-use perennial_core::shard::{BlockReason, InstanceCall, Message, ShardOptions, TurnTaskDone};
+use perennial_core::shard::{BlockReason, InstanceCall, Message, ShardOptions, TurnTaskDone, TurnTimes};
 use perennial_core::store::RequestOutcome;
 use perennial_core::{Job, OrchestrationContext, Payload};
 use perennial_testkit::ManualNode;
@@ -27,6 +27,7 @@ fn block_as_culprit(node: &mut ManualNode, id: &str) {
         outcome,
         calls: Vec::new(),
         failed_execution: None,
+        times: TurnTimes::default(),
     });
     node.settle();
 }

@@ -218,7 +218,7 @@ fn g17_an_acknowledged_event_whose_instance_ended_first_is_cleared_and_counted()
     node.pass_inbox().settle();
     assert_eq!((node.inbox("a").len(), node.in_memory("a")), (0, 0));
     assert_eq!(node.lines("a").len(), 4);
-    assert_eq!(node.counters("a").stale, 1, "it was acknowledged and never appeared");
+    assert_eq!(node.counters("a").events_refused, 1, "it was acknowledged and never appeared");
 }
 
 #[test]

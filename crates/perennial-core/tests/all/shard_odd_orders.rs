@@ -237,6 +237,7 @@ fn g3_results_for_what_is_not_in_memory_do_nothing() {
         input: Payload::null(),
         options: None,
         secret: None,
+        trace: None,
     };
     node.bring_result(&stray, Ok(Payload::null()));
     node.bring_heartbeat(&stray, Payload::null());

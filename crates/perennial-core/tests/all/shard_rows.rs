@@ -197,7 +197,7 @@ fn g12_jobs_that_are_all_stale_write_nothing() {
     node.settle();
     assert_eq!(node.told(again), "accepted");
     assert_eq!(node.writes("a"), ["insert running, turn 1", "turn 2"]);
-    assert_eq!(node.counters("a").stale, 1);
+    assert_eq!(node.counters("a").events_duplicate, 1);
 }
 
 #[test]

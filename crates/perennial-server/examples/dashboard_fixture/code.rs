@@ -296,6 +296,44 @@ async fn poisoned(ctx: OrchestrationContext, input: Payload) -> Result<Payload, 
     Err(Payload::from(error))
 }
 
+/// Takes so many milliseconds.
+#[activity]
+async fn pack(_: ActivityContext, parcel: u32, ms: u64) -> Result<u32, String> {
+    tokio::time::sleep(Duration::from_millis(ms)).await;
+    Ok(parcel)
+}
+
+/// Succeeds at its third attempt.
+#[activity]
+async fn charge_card(ctx: ActivityContext, cents: u64) -> Result<String, String> {
+    tokio::time::sleep(Duration::from_millis(120)).await;
+    match ctx.attempt() {
+        1 | 2 => Err("card service answered 503".to_owned()),
+        _ => Ok(format!("charged {cents}")),
+    }
+}
+
+/// An order as shops have them: a charge that is retried, parcels side by side, a child, and a wait for the delivery.
+#[orchestration(version = "2.1.0")]
+async fn order(ctx: OrchestrationContext, item: String) -> Result<String, String> {
+    ctx.set_attribute("customer", "Ada");
+    ctx.set_status("reserving");
+    ctx.schedule_activity(reserve, item.clone()).await?;
+    ctx.set_status("charging");
+    let retry = RetryPolicy::fixed(Duration::from_millis(250)).attempts(5);
+    ctx.schedule_activity(charge_card, 4_200).retry(retry).await?;
+    ctx.set_status("packing");
+    let parcels = (1..=3).map(|parcel| ctx.schedule_activity(pack, (parcel, 90 + 60 * u64::from(parcel))));
+    ctx.try_join(parcels).await?;
+    ctx.schedule_timer(Duration::from_millis(200)).await;
+    ctx.schedule_sub_orchestration(shipping, item.clone()).await?;
+    ctx.set_status("on its way");
+    ctx.timeout(DAY, ctx.schedule_wait(event("delivered")))
+        .await
+        .map_err(|_| "lost on its way".to_owned())?;
+    Ok(item)
+}
+
 mod recorded {
     use super::*;
 
@@ -367,6 +405,9 @@ pub(crate) fn registrations(code: Code) -> Registrations {
         .register(cart)
         .register(tidy)
         .register(steps)
+        .register(order)
+        .register(pack)
+        .register(charge_card)
         .register(long)
         .orchestration(hostile::NAMES[0], "1.0.0-alpha", poisoned)
         .activity(hostile::NAMES[1], |_: ActivityContext, _: Payload| async {

@@ -169,6 +169,7 @@ async fn end(client: &Client) -> Result<(), Failure> {
 /// Running instances, one for each thing to wait for.
 async fn wait(client: &Client) -> Result<(), Failure> {
     for (name, id, input) in [
+        ("order", "order-7", "\"socks\""),
         ("approval", "approval-1", "\"lunch\""),
         ("approval", "approval-2", "\"yacht\""),
         ("nap", "nap-forever", "null"),
@@ -203,6 +204,11 @@ async fn wait(client: &Client) -> Result<(), Failure> {
     client.cancel("cancelling", "the customer left").grace(Duration::from_secs(86_400)).await?;
     until_turn(client, "cancelling", 2).await?;
     client.pause("paused", "looked at by hand").await?;
+    until(client, || async {
+        let published = client.status("order-7").await?.published;
+        Ok(published.is_some_and(|published| published.to_text() == "on its way"))
+    })
+    .await?;
     for number in 1..=3 {
         let id = format!("payment-{number}");
         until(client, || async { Ok(client.tasks(&id).await?.iter().any(|task| task.attempt >= 3)) }).await?;

@@ -16,6 +16,9 @@ use crate::schema::{Schema, named, object};
 /// How long the store may take to answer.
 const STORE_PATIENCE: Duration = Duration::from_secs(1);
 
+/// The path of the metrics.
+pub(crate) const METRICS_PATH: &str = "/metrics";
+
 pub(crate) fn routes() -> Vec<Route> {
     let open =
         |path, name, about, handler| Route::new(Method::GET, path, name, about, handler).needs(Needs::Nobody);
@@ -29,7 +32,7 @@ pub(crate) fn routes() -> Vec<Route> {
         open("/readyz", "ready", "Whether requests can be served.", handler!(ready))
             .answers(&[json(200, "They can.", status_schema)])
             .fails_with(&[ErrorCode::StoreUnavailable, ErrorCode::Stopped, ErrorCode::Stopping]),
-        Route::new(Method::GET, "/metrics", "metrics", "The metrics of the process.", handler!(metrics))
+        Route::new(Method::GET, METRICS_PATH, "metrics", "The metrics of the process.", handler!(metrics))
             .answers(&[text])
             .fails_with(&[ErrorCode::NoRoute]),
     ]
@@ -68,7 +71,13 @@ async fn metrics(ask: Ask) -> Answered {
     let Some(render) = &ask.server.options.metrics else {
         return Err(Problem::new(ErrorCode::NoRoute, "this server has no metrics"));
     };
-    let mut response = answer::respond(StatusCode::OK, render().into_bytes());
+    // Without the store, what is known of the process is still worth something.
+    match tokio::time::timeout(STORE_PATIENCE, ask.server.client.refresh_metrics()).await {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => tracing::debug!(target: crate::LOG, %error, "gauges of the store cannot be read"),
+        Err(_) => tracing::debug!(target: crate::LOG, "gauges of the store were not read in time"),
+    }
+    let mut response = answer::respond(StatusCode::OK, render.render().into_bytes());
     let text = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
     response.headers_mut().insert(header::CONTENT_TYPE, text);
     Ok(response)

@@ -87,5 +87,6 @@ macro_rules! handler {
     };
 }
 pub(crate) use handler;
+pub(crate) use health::METRICS_PATH;
 pub(crate) use operations::operation_schema;
 pub(crate) use stats::{CountView, StatsView};

@@ -23,6 +23,7 @@ use snapshots::{ListTopic, Snapshots};
 use crate::answer::{self, Payloads};
 use crate::ask::Ask;
 use crate::listing::Selection;
+use crate::meters::OpenStream;
 use crate::problem::Problem;
 use crate::server::Server;
 
@@ -86,6 +87,7 @@ pub(crate) async fn open(ask: &Ask) -> Result<Response<Body>, Problem> {
         snapshots: Snapshots::new(selections, stats, operations),
         writer,
         _permit: permit,
+        _open: ask.server.meters.stream_opened(),
     };
     tokio::spawn(follower.run());
     let body = Body::from_stream(stream::unfold(receiver, |mut receiver| async {
@@ -123,6 +125,7 @@ struct Follower {
     snapshots: Snapshots,
     writer: Writer,
     _permit: OwnedSemaphorePermit,
+    _open: OpenStream,
 }
 
 impl Follower {

@@ -1,6 +1,6 @@
 //! Health, limits and metrics.
 
-use perennial_server::{Access, Options, Role};
+use perennial_server::{Access, MetricsHandle, Options, Role};
 use serde_json::json;
 
 use crate::wire::exchange;
@@ -50,7 +50,11 @@ async fn metrics_are_served_to_readers_if_there_are_any() {
     let world = World::with(Setup::MemoryMounted, options.clone()).await;
     world.place.get("/metrics").refused(404, "PER-0807").await;
     world.end().await;
-    let world = World::with(Setup::MemoryMounted, options.metrics(|| "perennial_up 1\n".to_owned())).await;
+    let world = World::with(
+        Setup::MemoryMounted,
+        options.metrics(MetricsHandle::new(|| "perennial_up 1\n".to_owned())),
+    )
+    .await;
     let answer = world.place.get("/metrics").expect(200).await;
     assert_eq!(answer.text(), "perennial_up 1\n");
     world.end().await;

@@ -9,6 +9,9 @@ mod dashboards;
 mod health;
 mod instances;
 mod matrix;
+mod metric_documents;
+#[cfg(feature = "prometheus")]
+mod metrics;
 mod mutated;
 mod reading;
 mod stopping;

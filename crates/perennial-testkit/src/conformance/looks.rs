@@ -2,7 +2,7 @@
 
 use perennial_core::store::memory::MAX_UNREAD;
 use perennial_core::store::{
-    Count, Criteria, InstanceRow, RowChange, SessionId, Status, StoreStats, TaskRow, TaskState,
+    Blocked, Count, Criteria, InstanceRow, RowChange, SessionId, Status, StoreStats, TaskRow, TaskState,
 };
 
 use super::instances::{Build, blocked, member, message, outgoing, row, start, status, task};
@@ -83,6 +83,23 @@ pub fn s7_stats_count_all_kinds_of_rows(make: Make<'_>) {
     assert_eq!((stats.blocked, stats.inbox, stats.requests), (exactly(4), exactly(3), exactly(2)));
     let tasks = (stats.tasks_queued, stats.tasks_leased, stats.tasks_waiting);
     assert_eq!(tasks, (exactly(3), exactly(3), exactly(2)));
+}
+
+pub fn s7_blocked_instances_are_counted_by_code(make: Make<'_>) {
+    let subject = Subject::new(make);
+    assert_eq!(subject.details().blocked, []);
+    let session = subject.own_all();
+    let codes = ["PER-0203", "PER-0301", "PER-0203"];
+    for (number, code) in (1..).zip(codes) {
+        let blocked = Blocked { code: code.to_owned(), ..blocked() };
+        let row = InstanceRow { blocked: Some(blocked), ..row(number, &format!("order-{number}")) };
+        subject.write(session, member(&row).inserting(row.clone()));
+    }
+    subject.write(session, start(&row(9, "not blocked")));
+    let counted = [("PER-0203".to_owned(), exactly(2)), ("PER-0301".to_owned(), exactly(1))];
+    assert_eq!(subject.details().blocked, counted);
+    let bytes = subject.details().bytes;
+    assert!(bytes.is_empty() || bytes.iter().map(|(_, bytes)| bytes).sum::<u64>() > 0, "{bytes:?}");
 }
 
 pub fn s7_stats_count_exactly_up_to_ten_thousand(make: Make<'_>) {

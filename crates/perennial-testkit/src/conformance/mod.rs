@@ -294,6 +294,7 @@ macro_rules! __store_rules {
             s7_random_filters_return_the_matching_rows
             s7_filters_of_a_list_apply_to_every_page
             s7_a_count_is_exact_up_to_a_bound
+            s7_blocked_instances_are_counted_by_code
             s7_stats_count_all_kinds_of_rows
             s7_stats_count_exactly_up_to_ten_thousand
             s7_the_lag_is_that_of_the_earliest_instance_that_can_continue

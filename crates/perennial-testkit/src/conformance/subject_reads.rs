@@ -5,8 +5,8 @@ use std::sync::Arc;
 use perennial_core::store::{
     Count, Criteria, DueInstance, InboxNumber, InboxPage, InboxQuery, InboxRow, InstanceRow, LoadedInstance,
     NewRequest, Page, PageKey, PageLimit, RequestNumber, RequestOutcome, RequestPage, RequestRow, Served,
-    SessionId, ShardOwner, ShardSet, StoreError, StoreStats, TaskId, TaskRenewal, TaskReport, TaskRow,
-    TurnRow,
+    SessionId, ShardOwner, ShardSet, StoreDetails, StoreError, StoreStats, TaskId, TaskRenewal, TaskReport,
+    TaskRow, TurnRow,
 };
 use perennial_core::{InstanceKey, Payload, ShardId};
 
@@ -168,6 +168,11 @@ impl Subject {
     /// Row counts and scheduling lag.
     pub fn stats(&self) -> StoreStats {
         wait_for(|reply| self.store().stats(reply)).expect("the stats")
+    }
+
+    /// Blocked instances by code, and sizes.
+    pub fn details(&self) -> StoreDetails {
+        wait_for(|reply| self.store().details(reply)).expect("the details")
     }
 
     /// Takes tasks.

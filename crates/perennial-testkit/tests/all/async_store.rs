@@ -10,8 +10,8 @@ use perennial::store::{
     Imported, InboxPage, InboxQuery, InstanceKey, InstanceRow, Lease, LoadedInstance, MemoryStore, MovedKey,
     MovedRow, MovedTable, NewRequest, NewSession, OwnedShard, Page, PageKey, PageLimit, Replaced, Reply,
     RequestNumber, RequestOutcome, RequestPage, RowPlace, SendOutcome, SendRequest, Served, SessionId,
-    ShardId, ShardOwner, ShardSet, SpawnedStore, Store, StoreError, StoreStats, Swept, TaskId, TaskRenewal,
-    TaskReport, TaskRow, TurnRow, Watcher,
+    ShardId, ShardOwner, ShardSet, SpawnedStore, Store, StoreDetails, StoreError, StoreStats, Swept, TaskId,
+    TaskRenewal, TaskReport, TaskRow, TurnRow, Watcher,
 };
 use perennial_testkit::conformance::{Candidate, TestClock};
 use tokio::sync::oneshot;
@@ -81,6 +81,7 @@ impl AsyncStore for Remote {
         count(filter: Criteria, at_most: u64) -> Count;
         list_tasks(after: Option<TaskId>, limit: usize) -> Vec<TaskRow>;
         stats() -> StoreStats;
+        details() -> StoreDetails;
         check_rows(after: Option<RowPlace>, rows: usize) -> CheckedRows;
         delete(instances: Vec<(ShardId, InstanceKey)>) -> Vec<DeleteOutcome>;
         prune_executions(session: SessionId, shard: ShardId, key: InstanceKey, execution: u64, rows: usize) -> Swept;

@@ -9,6 +9,7 @@ use perennial_core::store::{
 };
 use perennial_core::{HandlerNames, InstanceKey, Payload, check_derived_id, check_name};
 
+use super::call_span::Call;
 use super::sending::{LocalOutcome, bound, outcome_of};
 use super::{Client, check};
 use crate::error::ClientError;
@@ -61,8 +62,12 @@ impl Client {
         let payload = T::encode(input).map_err(|error| ClientError::unwritable(id, error))?;
         let name = query.name().into_owned();
         let instance_call = InstanceCall::Query { name: name.clone(), payload: payload.clone() };
+        let span = self.call_span(Call::Query(&name), id);
         let reply = self.put(id, self.only, &name, payload, instance_call).await;
-        let answer = outcome(id, self.tell_apart(id, reply).await?)?;
+        let reply = self.tell_apart(id, reply).await;
+        let answer = reply.and_then(|reply| outcome(id, reply));
+        span.end(answer.as_ref().map(|_| "answered").map_err(ClientError::code));
+        let answer = answer?;
         T::read_output(answer).map_err(|problem| ClientError::unreadable(id, &problem))
     }
 

@@ -5,6 +5,7 @@
 
 mod binding;
 mod bulk;
+mod call_span;
 mod details;
 mod explaining;
 mod instance_calls;
@@ -37,6 +38,7 @@ use tokio::sync::{Notify, oneshot};
 
 use crate::codec::encoded;
 use crate::error::{ClientError, Error};
+use crate::metrics::StoreGauges;
 use crate::runtime::Driver;
 use crate::store_url::{open_guest, open_read_only};
 
@@ -91,8 +93,11 @@ pub struct Client {
     call_patience: Duration,
     /// Recorded with each start, event and update.
     trace: Option<Box<TraceContext>>,
+    /// The trace context of the attempt that the client belongs to.
+    pub(crate) attempt_trace: Option<Box<TraceContext>>,
     /// The only instance that requests may reach, whatever their ids.
     only: Option<InstanceKey>,
+    store_gauges: Arc<StoreGauges>,
 }
 
 impl fmt::Debug for Client {
@@ -117,11 +122,13 @@ impl Client {
             stored: Arc::clone(&driver.stored),
             codecs: driver.codecs().clone(),
             changed: Arc::clone(&driver.changed),
+            store_gauges: Arc::clone(&driver.store_gauges),
             driver: Some(driver),
             url: None,
             sender,
             call_patience: instance_calls::CALL_PATIENCE,
             trace: None,
+            attempt_trace: None,
             only: None,
         }
     }
@@ -201,7 +208,9 @@ impl Client {
             sender,
             call_patience,
             trace: None,
+            attempt_trace: None,
             only: None,
+            store_gauges: Arc::default(),
         }
     }
 
@@ -219,6 +228,19 @@ impl Client {
     pub fn with_trace_context(&self, parent: &str, state: Option<&str>) -> Result<Client, ClientError> {
         let trace = trace_context(parent, state)?;
         Ok(Client { trace: Some(trace), ..self.clone() })
+    }
+
+    pub(crate) fn driver(&self) -> Option<&Arc<Driver>> {
+        self.driver.as_ref()
+    }
+
+    pub(crate) fn store_gauges(&self) -> &Arc<StoreGauges> {
+        &self.store_gauges
+    }
+
+    /// This client, for the code of an attempt.
+    pub(crate) fn of_attempt(self, trace: Option<Box<TraceContext>>) -> Client {
+        Client { attempt_trace: trace, ..self }
     }
 
     /// This client, reading payloads as they are stored.

@@ -37,7 +37,7 @@ impl Client {
         check("event", name, check_name)?;
         self.check_payload(id, &payload)?;
         let key = self.sender.draw_key();
-        let (name, trace) = (name.to_owned(), self.trace.clone());
+        let (name, trace) = (name.to_owned(), self.caller_trace());
         let instance_call = InstanceCall::Raise {
             name: name.clone(),
             payload: payload.clone(),

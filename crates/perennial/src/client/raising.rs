@@ -66,7 +66,7 @@ impl Client {
         self.check_payload(id, &payload)?;
         let is_given = key.is_some();
         let key = key.unwrap_or_else(|| self.sender.draw_key());
-        let (name, trace) = (name.to_owned(), self.trace.clone());
+        let (name, trace) = (name.to_owned(), self.caller_trace());
         let request = Request::Raise { name, payload, key: Some(key.clone()), trace };
         let (raised, route) = self.deliver_or_move(id, bound(instance, request)).await;
         // An event that was raised before, or both here and through the store, may be the one that ended the

@@ -8,6 +8,7 @@ use perennial_core::{Attributes, InstanceKey, Job, Payload, Started, check_name}
 use serde::Serialize;
 use uuid::Uuid;
 
+use super::call_span::Call;
 use super::sending::{LocalOutcome, outcome_of};
 use super::{Client, check};
 use crate::error::ClientError;
@@ -263,8 +264,23 @@ impl Client {
             }
             None => self,
         };
+        let span = client.call_span(Call::Start(name), id);
+        let started = client.within(&span).start_by_policy(name, id, input, options).await;
+        let is_new = |(_, is_new): &(InstanceKey, bool)| if *is_new { "started" } else { "existing" };
+        span.end(started.as_ref().map(is_new).map_err(ClientError::code));
+        started
+    }
+
+    /// Starts an instance, and applies the policy of the start if the id exists.
+    async fn start_by_policy(
+        &self,
+        name: &str,
+        id: &str,
+        input: Payload,
+        options: StartOptions,
+    ) -> Result<(InstanceKey, bool), ClientError> {
         loop {
-            let status = match client.start_once(name, id, &input, &options).await {
+            let status = match self.start_once(name, id, &input, &options).await {
                 Ok(key) => return Ok((key, true)),
                 Err(ClientError::AlreadyExists { status, .. }) => status,
                 Err(error) => return Err(error),
@@ -273,8 +289,8 @@ impl Client {
             if let Some((event, payload)) = &options.event
                 && !status.is_final()
             {
-                let Some(key) = client.key_of(id).await? else { continue };
-                match client.raise_and_confirm(id, key, event, payload.clone()).await {
+                let Some(key) = self.key_of(id).await? else { continue };
+                match self.raise_and_confirm(id, key, event, payload.clone()).await {
                     Ok(()) => return Ok((key, false)),
                     // The instance ended or was deleted in the meantime; look again to decide what follows.
                     Err(ClientError::Ended { .. } | ClientError::NotFound { .. }) => continue,
@@ -283,7 +299,7 @@ impl Client {
             }
             match options.on_existing {
                 OnExisting::Reject => return Err(refused()),
-                OnExisting::Use => match client.key_of(id).await? {
+                OnExisting::Use => match self.key_of(id).await? {
                     Some(key) => return Ok((key, false)),
                     // Deleted in the meantime.
                     None => continue,
@@ -333,7 +349,8 @@ impl Client {
         let seed = first ^ second;
         // The local clock may be wrong; the owner uses the store's clock.
         let now_ms = self.now_ms().await?;
-        let start = options.to_start(name, input.clone(), seed, now_ms).traced(self.trace.as_deref());
+        let start =
+            options.to_start(name, input.clone(), seed, now_ms).traced(self.caller_trace().as_deref());
         let Some(driver) = &self.driver else {
             return self.send_start(key, id, start, now_ms).await.map(|()| key);
         };

@@ -7,6 +7,7 @@ use std::pin::Pin;
 use perennial_core::shard::{CallReply, InstanceCall};
 use perennial_core::{Decision, InstanceKey, Job, NotOfType, Payload, Turn, check_key};
 
+use super::call_span::Call;
 use super::instance_calls::outcome;
 use super::{Client, OnExisting, StartOptions, check};
 use crate::error::ClientError;
@@ -84,7 +85,7 @@ impl Client {
             name: name.to_owned(),
             payload: payload.clone(),
             key: Some(key.clone()),
-            trace: self.trace.clone(),
+            trace: self.caller_trace(),
         };
         let reply = self.put(id, instance, name, payload, instance_call).await?;
         let known = match &reply {
@@ -236,6 +237,8 @@ impl<O, E> SendUpdate<'_, O, E> {
         }
         // With a key, the next owner finds an update that the last one had accepted.
         let key = key.unwrap_or_else(|| client.sender.draw_key());
+        let span = client.call_span(Call::Update(&name), id);
+        let client = &*client.within(&span);
         let answer = match start {
             Some(start) => client.start_and_update(id, start, &name, input?, key).await,
             None => {
@@ -243,6 +246,7 @@ impl<O, E> SendUpdate<'_, O, E> {
                 client.tell_apart(id, answer).await
             }
         };
+        span.end(answer.as_ref().map(|_| "answered").map_err(ClientError::code));
         match answer {
             Ok(answer) => Ok(read_output(answer).map_err(|problem| ClientError::unreadable(id, &problem))?),
             Err(error) => Err(UpdateError::read(error, read_error)),

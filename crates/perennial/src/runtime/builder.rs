@@ -12,8 +12,9 @@ use perennial_core::shard::{Counters, ShardOptions};
 use perennial_core::store::{AsyncStore, SessionRole, SpawnedStore, Store, StoreError};
 
 use super::clock::{LocalClock, MachineClock};
-use super::driver::{Driver, Failure, Standing};
+use super::driver::Driver;
 use super::registry::Registry;
+use super::standing::{Failure, Standing};
 use crate::activity::ActivityContext;
 use crate::client::Client;
 use crate::error::{Error, StartError};

@@ -1,6 +1,7 @@
 //! The clocks of the machine. Turn time is derived from the store's clock in the lane. The system clock is
 //! only compared with it, because times written by a machine with a wrong clock mislead people.
 
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -70,6 +71,8 @@ impl LocalClock for MachineClock {
 #[derive(Default)]
 pub(super) struct ClockCheck {
     warned: Mutex<Option<Warned>>,
+    /// The machine's clock less the store's, in milliseconds, as last compared.
+    offset_ms: AtomicI64,
 }
 
 #[derive(Clone, Copy)]
@@ -83,6 +86,7 @@ impl ClockCheck {
     /// Checks the store's clock: its time, and how far it is behind turn time if it was set back.
     pub(super) fn check(&self, clock: &dyn LocalClock, store_ms: u64, set_back_ms: Option<u64>) {
         let (system_ms, set_back_ms) = (clock.system_ms(), set_back_ms.unwrap_or(0));
+        self.offset_ms.store(system_ms.wrapping_sub(store_ms).cast_signed(), Ordering::Relaxed);
         let off_ms = Some(system_ms.abs_diff(store_ms)).filter(|off_ms| *off_ms > WARN_OFF_MS).unwrap_or(0);
         if !self.is_news(Warned { at: clock.running(), off_ms, set_back_ms }) {
             return;
@@ -105,6 +109,11 @@ impl ClockCheck {
                  store's clock, correct the machine's (NTP)"
             );
         }
+    }
+
+    /// How far the machine's clock is ahead of the store's.
+    pub(super) fn offset_ms(&self) -> i64 {
+        self.offset_ms.load(Ordering::Relaxed)
     }
 
     fn is_news(&self, now: Warned) -> bool {

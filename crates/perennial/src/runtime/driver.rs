@@ -11,9 +11,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use perennial_core::codec::Codecs;
 use perennial_core::lane::{Lane, LaneOptions, LaneOutput, Moment};
 use perennial_core::log;
-use perennial_core::node::{Node, NodeOptions, NodeOutput, StopPatience, Unfinished};
+use perennial_core::node::{Node, NodeOptions, NodeOutput, StopPatience};
 use perennial_core::shard::{Counters, Request, Response, ShardOptions, TokenKey};
-use perennial_core::store::{Changes, InboxNumber, SessionRole, ShardSet, Store, StoreError, Watcher};
+use perennial_core::store::{Changes, InboxNumber, SessionRole, Store, Watcher};
 use perennial_core::{NotOfType, Payload};
 use tokio::sync::{Notify, watch};
 
@@ -21,11 +21,14 @@ use super::builder::RuntimeOptions;
 use super::callers::{Caller, Callers};
 use super::clock::{ClockCheck, LocalClock};
 use super::lanes::{LaneIndex, Lanes, MAX_LANES, Seen};
+use super::meters::Meters;
 use super::registry::Registry;
+use super::standing::{Failure, Standing};
 use super::timekeeper::{Timekeeper, Waker};
 use super::turn_threads::{TurnThreads, TurnWork};
 use super::workers::{Admitted, Workers};
 use crate::codec::encoded;
+use crate::metrics::StoreGauges;
 
 pub(crate) struct Driver {
     pub(super) options: RuntimeOptions,
@@ -34,11 +37,14 @@ pub(crate) struct Driver {
     /// The store with payloads as stored.
     pub(crate) stored: Arc<dyn Store>,
     pub(super) clock: Arc<dyn LocalClock>,
-    clock_check: ClockCheck,
-    lanes: Lanes,
+    pub(super) clock_check: ClockCheck,
+    pub(super) lanes: Lanes,
     node: Mutex<Node>,
     /// What was last read from the node.
-    node_seen: Seen,
+    pub(super) node_seen: Seen,
+    /// Only with a recorder of metrics.
+    pub(super) meters: Option<Arc<Meters>>,
+    pub(crate) store_gauges: Arc<StoreGauges>,
     callers: Callers,
     pub(super) turn_threads: TurnThreads,
     pub(super) workers: Workers,
@@ -48,66 +54,25 @@ pub(crate) struct Driver {
     pub(crate) changed: Arc<Notify>,
 }
 
-/// The phase of the driver between start and stop.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Standing {
-    /// The shards that its lanes have gained since the start, including those that were lost again.
-    gained: ShardSet,
-    /// Whether the node knows of other nodes that own shards, or owns none itself.
-    pub(super) shares: bool,
-    is_stopping: bool,
-    has_ended: bool,
-    /// The work that was left because the store did not respond in time.
-    pub(super) unfinished: Option<Unfinished>,
-    pub(super) failure: Option<Failure>,
-}
-
-impl Standing {
-    /// Whether starting has finished: every lane has its shards, or other nodes have some, which may take longer.
-    pub(super) fn is_settled(&self) -> bool {
-        self.gained.len() == perennial_core::SHARDS || self.shares || self.failure.is_some()
-    }
-
-    /// Whether stopping has finished.
-    pub(super) fn is_over(&self) -> bool {
-        self.has_ended || self.unfinished.is_some() || self.failure.is_some()
-    }
-}
-
-/// Why the runtime stopped without a request.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Failure {
-    Store(StoreError),
-    /// Somebody dropped the [`Runtime`](super::Runtime) instead of shutting it down.
-    Dropped,
-    Other(String),
-}
-
-impl std::fmt::Display for Failure {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Failure::Store(error) => error.fmt(f),
-            Failure::Dropped => f.write_str("the runtime was dropped"),
-            Failure::Other(reason) => f.write_str(reason),
-        }
-    }
-}
-
 impl Driver {
     pub(super) fn new(
-        options: RuntimeOptions,
+        mut options: RuntimeOptions,
         registry: Registry,
         store: Arc<dyn Store>,
         clock: Arc<dyn LocalClock>,
         handle: tokio::runtime::Handle,
         role: SessionRole,
     ) -> Arc<Driver> {
+        let meters = if role == SessionRole::Lane { Meters::new(&registry) } else { None };
+        options.shard.observed = meters.as_ref().map(|meters| meters.observed());
         let now = clock.running();
         let stored = Arc::clone(&store);
         let codecs = &options.shard.codecs;
         // Without codecs there is no wrapper around the store.
         let store = if codecs.is_empty() { store } else { encoded(store, codecs) };
         let info = registry.node_info(&options);
+        let mut options = options;
+        options.shard.node = Arc::from(info.name.as_str());
         let draw = || uuid::Uuid::new_v4().as_u64_pair().0;
         let lease_ms = u64::try_from(options.lease.as_millis()).unwrap_or(u64::MAX);
         // A node's session has expired by the time that the leases of its tasks do.
@@ -163,6 +128,8 @@ impl Driver {
             lanes,
             node: Mutex::new(node),
             node_seen: Seen::default(),
+            meters,
+            store_gauges: Arc::default(),
             callers: Callers::default(),
             turn_threads: TurnThreads::default(),
             workers,
@@ -185,6 +152,7 @@ impl Driver {
     pub(super) fn begin(self: &Arc<Driver>, role: SessionRole) {
         TurnThreads::start(self, self.options.turn_threads.max(1));
         Timekeeper::run(Arc::downgrade(self));
+        self.keep_measuring();
         let weak = Arc::downgrade(self);
         let watcher: Watcher = Arc::new(move |changes| {
             if let Some(driver) = weak.upgrade() {
@@ -228,8 +196,14 @@ impl Driver {
             self.hand_over(now, &outputs);
             cell.seen.note_lane(&lane);
             self.timekeeper.want(Waker::Lane(index), lane.next_wake(now));
+            if self.meters.is_some() {
+                Meters::take_facts(&mut lane);
+            }
             (result, outputs, admitted)
         };
+        if let Some(meters) = &self.meters {
+            meters.record_facts();
+        }
         if !outputs.is_empty() {
             self.carry_out(index, outputs, admitted);
         }
@@ -258,7 +232,9 @@ impl Driver {
                 LaneOutput::Call(id, call) => {
                     let driver = Arc::clone(self);
                     let is_commit = call.name() == "commit";
+                    let sent = self.meters.as_ref().and_then(|_| Meters::commit_sent(&call));
                     call.make(&*self.store, move |answer| {
+                        driver.note_answered(sent);
                         driver.with_lane(index, |lane, now| lane.handle_response(now, id, answer));
                         if is_commit {
                             driver.changed.notify_waiters();
@@ -503,6 +479,11 @@ impl Driver {
         standing.is_stopping || standing.failure.is_some()
     }
 
+    /// Whether nothing runs any more.
+    pub(super) fn has_stopped(&self) -> bool {
+        self.standing.borrow().is_over()
+    }
+
     /// Why the runtime stopped without a request, if it did.
     pub(crate) fn failure(&self) -> Option<String> {
         self.standing.borrow().failure.as_ref().map(Failure::to_string)
@@ -528,6 +509,7 @@ impl Driver {
             tracing::error!(target: log::NODE, %reason, "runtime failed");
         }
         self.forbid_acting();
+        self.refresh_metrics();
         self.timekeeper.stop();
         self.turn_threads.stop();
         self.workers.abandon_all();
@@ -565,6 +547,7 @@ impl Driver {
     /// Stops the threads. Remaining callers get no response.
     pub(super) fn stop_threads(&self) {
         self.forbid_acting();
+        self.refresh_metrics();
         self.timekeeper.stop();
         self.turn_threads.stop();
         self.callers.dismiss("the runtime was shut down");

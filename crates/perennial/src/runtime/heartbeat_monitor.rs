@@ -27,6 +27,7 @@ struct Beats {
     written: Option<Instant>,
     /// Whether the code has returned with [`Later::Pending`](crate::Later::Pending).
     is_left_open: bool,
+    has_panicked: bool,
 }
 
 impl HeartbeatMonitor {
@@ -39,6 +40,7 @@ impl HeartbeatMonitor {
             is_written: true,
             written: None,
             is_left_open: false,
+            has_panicked: false,
         };
         HeartbeatMonitor { beats: Mutex::new(beats), beaten: Notify::new() }
     }
@@ -65,6 +67,15 @@ impl HeartbeatMonitor {
 
     pub(super) fn is_left_open(&self) -> bool {
         self.lock().is_left_open
+    }
+
+    /// Marks that the code panicked.
+    pub(super) fn note_panicked(&self) {
+        self.lock().has_panicked = true;
+    }
+
+    pub(super) fn has_panicked(&self) -> bool {
+        self.lock().has_panicked
     }
 
     /// Takes the details that have not been written.

@@ -98,6 +98,11 @@ impl Seen {
         now < Duration::from_micros(self.deadline_us.load(Ordering::Acquire))
     }
 
+    /// How long it may still act if nothing is renewed.
+    pub(super) fn remaining(&self, now: Moment) -> Duration {
+        Duration::from_micros(self.deadline_us.load(Ordering::Acquire)).saturating_sub(now)
+    }
+
     /// Resolves when the deadline has moved. To be created before [`Seen::may_act`] is asked.
     pub(super) fn renewed(&self) -> tokio::sync::futures::Notified<'_> {
         self.acting.notified()

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use perennial_core::node::PeerCode;
-use perennial_core::shard::HandlerSource;
+use perennial_core::shard::{HandlerSource, Observed, ObservedNames};
 use perennial_core::store::{NodeInfo, Served};
 use perennial_core::{Handlers, NamePattern, NotOfType, OrchestrationHandler, Payload, check_name};
 use semver::Version;
@@ -207,6 +207,20 @@ impl Registry {
             orchestrations.chain(self.fallback_orchestrations.keys().map(NamePattern::to_string)).collect(),
             activities.chain(self.fallback_activities.keys().map(NamePattern::to_string)).collect(),
         )
+    }
+
+    /// The names that metrics tell apart, at most `limit` of each kind.
+    pub(super) fn observed(&self, limit: usize) -> Observed {
+        let names = |names: Vec<&String>, patterns: Vec<&NamePattern>| {
+            ObservedNames::new(names.into_iter().cloned(), patterns.into_iter().cloned(), limit)
+        };
+        Observed {
+            orchestrations: names(
+                self.orchestrations.keys().collect(),
+                self.fallback_orchestrations.keys().collect(),
+            ),
+            activities: names(self.activities.keys().collect(), self.fallback_activities.keys().collect()),
+        }
     }
 
     /// The orchestrations only.

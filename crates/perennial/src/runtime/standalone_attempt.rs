@@ -8,6 +8,7 @@ use perennial_core::{ActivityError, Payload};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use super::attempt_span::AttemptSpan;
 use super::heartbeat_monitor::HeartbeatMonitor;
 use super::workers::run_attempt;
 use crate::activity::ActivityHandler;
@@ -42,10 +43,11 @@ impl StandaloneAttempt {
     pub async fn run(&self, now_ms: u64) -> Result<Payload, ActivityError> {
         let left = |deadline_ms: u64| Duration::from_millis(deadline_ms.saturating_sub(now_ms));
         let total_until = self.task.deadline_ms.and_then(|at_ms| Instant::now().checked_add(left(at_ms)));
-        let client = self.client.clone();
+        let span = AttemptSpan::open(&self.task);
+        let client = self.client.clone().of_attempt(span.trace(&self.task));
         let cancellation = self.cancellation.clone();
-        run_attempt(
-            &*self.handler,
+        let result = run_attempt(
+            (&*self.handler, &span.span),
             &self.task,
             cancellation,
             &self.heartbeats,
@@ -54,7 +56,9 @@ impl StandaloneAttempt {
             total_until,
             |_| {},
         )
-        .await
+        .await;
+        span.end("", &result, self.heartbeats.is_left_open());
+        result
     }
 
     /// The last reported details.

@@ -16,8 +16,9 @@ use perennial_core::log;
 use perennial_core::shard::{Tenure, TurnTask};
 use perennial_core::{Execution, InstanceKey, Interrupter, ShardId};
 
-use super::driver::{Driver, Failure};
+use super::driver::Driver;
 use super::lanes::LaneIndex;
+use super::standing::Failure;
 
 /// How often running turns are checked. Nothing is checked while there are none.
 const WATCH_INTERVAL: Duration = Duration::from_millis(100);
@@ -107,6 +108,11 @@ impl TurnThreads {
         for _ in 0..wanted {
             self.ready.notify_one();
         }
+    }
+
+    /// The number of threads that were written off.
+    pub(super) fn lost(&self) -> usize {
+        self.lock().lost
     }
 
     /// Lets the threads finish their work and end.
@@ -275,11 +281,15 @@ fn run_one(driver: &Arc<Driver>, seat: &Seat, work: TurnWork) -> Ran {
     let since = Instant::now();
     *seat.lock() =
         Some(RunningTurn { turn, since, interrupter: None, written_off: false, is_replaced: false });
-    let done = task.run(&driver.registry, |execution| {
+    let watch = |execution: &Execution| {
         if let Some(turn) = seat.lock().as_mut() {
             turn.interrupter = Some(execution.interrupter());
         }
-    });
+    };
+    let done = match &driver.meters {
+        Some(_) => task.run_timed(&driver.registry, watch, || since.elapsed()),
+        None => task.run(&driver.registry, watch),
+    };
     let ran = seat.lock().take();
     if ran.as_ref().is_some_and(|turn| turn.written_off) {
         return Ran::WrittenOff;

@@ -25,15 +25,18 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
+use super::attempt_span::AttemptSpan;
 use super::driver::Driver;
 use super::heartbeat_monitor::{HeartbeatMonitor, sleep_until};
 use super::lanes::LaneIndex;
+use super::meters::AttemptEnd;
 use crate::activity::{ActivityContext, ActivityHandler};
 use crate::client::Client;
 
 pub(crate) struct Workers {
     handle: Handle,
     slots: Semaphore,
+    all_slots: usize,
     grace: Duration,
     running: Mutex<Running>,
     idle: tokio::sync::Notify,
@@ -125,9 +128,11 @@ enum Ended {
 
 impl Workers {
     pub(crate) fn new(handle: Handle, slots: usize, grace: Duration) -> Workers {
+        let all_slots = slots.clamp(1, Semaphore::MAX_PERMITS);
         Workers {
             handle,
-            slots: Semaphore::new(slots.clamp(1, Semaphore::MAX_PERMITS)),
+            slots: Semaphore::new(all_slots),
+            all_slots,
             grace,
             running: Mutex::default(),
             idle: tokio::sync::Notify::new(),
@@ -220,6 +225,11 @@ impl Workers {
     /// The number of free slots.
     pub(super) fn free(&self) -> usize {
         if self.closing.is_cancelled() { 0 } else { self.slots.available_permits() }
+    }
+
+    /// The number of slots in use.
+    pub(super) fn slots_used(&self) -> usize {
+        self.all_slots.saturating_sub(self.slots.available_permits())
     }
 
     /// Lists the attempts that wait for a slot, in the order in which they were requested.
@@ -435,15 +445,33 @@ async fn attempt(
             });
             match waiting.await {
                 Ok(slot) => slot,
-                Err(ended) => return ended,
+                Err(ended) => {
+                    if let Ended::Result(Err(error)) = &ended {
+                        driver.attempt_missed(task, error);
+                    }
+                    return ended;
+                }
             }
         }
     };
 
-    let client = Client::of_driver(Arc::clone(driver));
+    let span = AttemptSpan::open(task);
+    let client = Client::of_driver(Arc::clone(driver)).of_attempt(span.trace(task));
     let (grace, began) = (driver.workers.grace, Instant::now());
-    let result =
-        run_attempt(handler, task, cancellation, heartbeats, client, grace, total_until, write).await;
+    let running = driver.attempt_begins(task);
+    let code = (handler, &span.span);
+    let result = run_attempt(code, task, cancellation, heartbeats, client, grace, total_until, write).await;
+    if let Some(running) = running {
+        running.end(match &result {
+            _ if driver.workers.abandoned.is_cancelled() => AttemptEnd::Interrupted,
+            Ok(_) => AttemptEnd::Completed,
+            Err(_) if heartbeats.has_panicked() => AttemptEnd::Panicked,
+            Err(error) => AttemptEnd::of(error),
+        });
+    }
+    if !workers.abandoned.is_cancelled() {
+        span.end(&driver.options.shard.node, &result, heartbeats.is_left_open());
+    }
     if result.is_ok() && heartbeats.is_left_open() {
         return Ended::LeftOpen(began.elapsed());
     }
@@ -453,7 +481,7 @@ async fn attempt(
 /// Runs the code of one attempt under its timeouts, from the moment it has a slot.
 #[allow(clippy::too_many_arguments, reason = "they are what an attempt consists of")]
 pub(super) async fn run_attempt(
-    handler: &dyn ActivityHandler,
+    (handler, span): (&dyn ActivityHandler, &tracing::Span),
     task: &Arc<ActivityTask>,
     cancellation: CancellationToken,
     heartbeats: &Arc<HeartbeatMonitor>,
@@ -479,9 +507,9 @@ pub(super) async fn run_attempt(
         tracing::debug!(target: log::ACTIVITY, "attempt started");
         handler.run(ctx, task.input.clone()).await
     };
-    let mut run = AssertUnwindSafe(code.instrument(span(task)).boxed()).catch_unwind();
+    let mut run = AssertUnwindSafe(code.instrument(span.clone()).boxed()).catch_unwind();
     if let Poll::Ready(result) = std::future::poll_fn(|cx| Poll::Ready(run.poll_unpin(cx))).await {
-        return settle(result);
+        return settle(result, heartbeats);
     }
     // Boxed separately: an attempt that ends at once needs no timers.
     Box::pin(async {
@@ -492,7 +520,7 @@ pub(super) async fn run_attempt(
         let kind = tokio::select! {
             // A result has precedence over a timeout or cancel at the same time.
             biased;
-            result = &mut run => return settle(result),
+            result = &mut run => return settle(result, heartbeats),
             () = cancel_requested => return Err(ActivityError::Cancelled),
             () = sleep_until(total_until) => TimeoutKind::Total,
             () = sleep_until(attempt_until) => TimeoutKind::Attempt,
@@ -517,21 +545,15 @@ fn as_reported(task: &Arc<ActivityTask>) -> Arc<ActivityTask> {
     }
 }
 
-/// The span around the code of an attempt, so that its log lines carry the attempt's fields.
-fn span(task: &ActivityTask) -> tracing::Span {
-    tracing::info_span!(
-        target: log::ACTIVITY,
-        "activity",
-        instance = &*task.instance,
-        execution = task.execution,
-        event = task.event.0,
-        attempt = task.attempt,
-        activity = task.name,
-    )
-}
-
-fn settle(result: std::thread::Result<Result<Payload, Payload>>) -> Result<Payload, ActivityError> {
-    result.unwrap_or_else(|panic| Err(panic_message(&*panic))).map_err(ActivityError::Application)
+fn settle(
+    result: std::thread::Result<Result<Payload, Payload>>,
+    heartbeats: &HeartbeatMonitor,
+) -> Result<Payload, ActivityError> {
+    let panicked = |panic: Box<dyn Any + Send>| {
+        heartbeats.note_panicked();
+        Err(panic_message(&*panic))
+    };
+    result.unwrap_or_else(panicked).map_err(ActivityError::Application)
 }
 
 fn panic_message(panic: &(dyn Any + Send)) -> Payload {

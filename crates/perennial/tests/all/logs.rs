@@ -77,6 +77,34 @@ async fn logs_of_an_activity_carry_the_attempt_that_they_belong_to() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn o12_lines_of_turns_and_attempts_carry_the_recorded_trace_without_an_exporter() {
+    #[activity]
+    async fn pass_on(ctx: ActivityContext) -> Result<String, String> {
+        tracing::info!("passing on");
+        Ok(ctx.traceparent().unwrap_or_default())
+    }
+    #[orchestration]
+    async fn traced(ctx: OrchestrationContext) -> Result<String, String> {
+        ctx.trace_info("in a turn");
+        Ok(ctx.schedule_activity(pass_on, ()).await?)
+    }
+    log();
+    let runtime = Runtime::open("memory:").register(traced).register(pass_on).start().await.unwrap();
+    let (trace, parent) =
+        ("0af7651916cd43dd8448eb211c80319c", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01");
+    let client = runtime.client().with_trace_context(parent, None).unwrap();
+    let run = client.start(traced, "logs-traced", ()).await.unwrap();
+    assert_eq!(soon(run.result()).await.unwrap(), parent, "o10: the caller's, as nothing else is exported");
+    runtime.shutdown().await.unwrap();
+    let lines = about("logs-traced");
+    let line = |message: &str| lines.iter().find(|line| line.message == message).unwrap();
+    let turn = line("in a turn");
+    assert_eq!((turn.field("trace_id"), turn.field("event")), (Some(trace), Some("1")), "{turn:?}");
+    assert_eq!(line("passing on").span.get("trace_id").map(String::as_str), Some(trace));
+    assert_eq!(line("attempt completed").field("trace_id"), Some(trace));
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn e19_lines_of_an_orchestration_appear_once_under_the_module_of_its_function() {
     log();
     let place = Place::new();

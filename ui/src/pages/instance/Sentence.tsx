@@ -58,7 +58,7 @@ function EndLink({ details, children }: { details: InstanceDetails; children?: C
 
 /** What made it fail is looked up in its last turn: the activity or child whose error it returned. */
 function FailedSentence({ model, details }: { model: InstanceModel; details: InstanceDetails }): JSX.Element {
-  const origin = useLoad((signal) => originOf(model, details, signal), [details.key, details.ended_ms]).value.value;
+  const origin = useLoad((signal) => originOf(model, details, signal), [details.key, details.ended_ms, details.error === null]).value.value;
   return (
     <p class="one-sentence">
       Failed at <EndLink details={details} /> <Ended details={details} />
@@ -233,14 +233,14 @@ function ActivityState({ wait }: { wait: WaitRecord }): JSX.Element {
     case "running":
       return (
         <>{failed}attempt {attempt}{of} runs on <Text text={wait.node ?? "a node"} /> since <Time ms={wait.since_ms ?? 0} />
-          {wait.heard_ms !== undefined && <>, last heartbeat <Time ms={wait.heard_ms} form="relative" /></>}.</>
+          {wait.heard_ms != null && <>, last heartbeat <Time ms={wait.heard_ms} form="relative" /></>}.</>
       );
     case "with_owner":
       return <>{failed}attempt {attempt}{of} is with <Text text={wait.node ?? "its node"} /> since <Time ms={wait.since_ms ?? 0} />, running or waiting for a slot.</>;
     case "not_registered":
       return (
         <>queued since <Time ms={wait.since_ms ?? 0} />; no live node has it registered
-          {wait.tag !== undefined && <> and serves the tag <code><Text text={wait.tag} /></code></>}.</>
+          {wait.tag != null && <> and serves the tag <code><Text text={wait.tag} /></code></>}.</>
       );
     default:
       return <>{failed}{wait.state === undefined ? "open" : wait.state.replaceAll("_", " ")} since <Time ms={wait.since_ms ?? wait.scheduled_ms ?? 0} />.</>;

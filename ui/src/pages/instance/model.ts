@@ -46,7 +46,7 @@ export class InstanceModel {
   readonly id: string;
   readonly details: Loaded<InstanceDetails>;
   /** Whether only the row was read so far. */
-  readonly isPartial: Signal<boolean> = signal(false);
+  readonly isPartial: ReadonlySignal<boolean> = computed(() => this.details.value.value?.waits_for === UNREAD.waits_for);
   readonly fate: Signal<Fate | null> = signal(null);
   readonly deed: Signal<Deed | null> = signal(null);
   /** How far the store's clock is ahead of this machine's. */
@@ -119,7 +119,6 @@ export class InstanceModel {
       if (row === undefined || this.details.value.peek() !== undefined || (this.key !== null && this.key !== row.key)) return;
       this.key = row.key;
       const { waits_for: _, more_waits: __, ...instance } = row;
-      this.isPartial.value = true;
       this.details.value.value = { ...instance, ...UNREAD };
     } catch {
       // The details tell what is wrong.
@@ -131,7 +130,6 @@ export class InstanceModel {
     try {
       const details = await get("instances/{id}", { path: [this.id], query: this.bound, signal: abort });
       this.key ??= details.key;
-      this.isPartial.value = false;
       const turns = details.turns ?? 0;
       const known = this.lastTurn.peek();
       if (known === null || details.execution > known.execution || (details.execution === known.execution && turns > known.number)) {

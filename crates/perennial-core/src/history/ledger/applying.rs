@@ -116,6 +116,8 @@ impl Ledger {
         }
         self.started = true;
         self.reset_at_ms = started.reset.as_ref().map_or(0, |reset| reset.at_ms);
+        self.kept_turns = started.reset.as_ref().map_or(0, |reset| reset.turn);
+        self.trace.clone_from(&started.trace);
         self.attributes = attributes.clone();
         self.status = status.clone();
         started.drawn_keys.iter().for_each(|(seen_ms, key)| self.keys.insert(key, *seen_ms));
@@ -253,6 +255,9 @@ impl Ledger {
             }
             Decision::ActivityScheduled { id: chosen, options, .. } => {
                 self.activities += 1;
+                if self.trace.is_some() {
+                    self.scheduled_in.insert(id, self.turns);
+                }
                 if let Some(chosen) = chosen {
                     self.activity_ids.insert(chosen.clone(), id);
                 }
@@ -286,6 +291,7 @@ impl Ledger {
                     self.activity_ids.remove(&chosen);
                 }
                 self.scheduled_at_ms.remove(&id);
+                self.scheduled_in.remove(&id);
                 self.stopping.remove(&id);
             }
             Some(Decision::SubOrchestrationScheduled { .. }) => {

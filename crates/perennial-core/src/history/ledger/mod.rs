@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::ascending_map::AscendingMap;
 use crate::instance::ShardId;
 
-use super::{Attributes, Decision, EventId, Payload};
+use super::{Attributes, Decision, EventId, Payload, TraceContext};
 
 pub use admitting::StaleReason;
 pub(crate) use applying::upsert_attributes;
@@ -38,6 +38,11 @@ pub struct Ledger {
     activity_ids: BTreeMap<String, EventId>,
     /// When children were scheduled, including those that have ended, and open activities with a total timeout.
     scheduled_at_ms: BTreeMap<EventId, u64>,
+    /// The recorded trace context, and for open activities of a traced execution the turns that scheduled them.
+    trace: Option<Box<TraceContext>>,
+    scheduled_in: BTreeMap<EventId, u64>,
+    /// The turns that a reset took over from an earlier execution.
+    kept_turns: u64,
     /// The shards of children whose id was chosen by the caller, including those that have ended.
     child_shards: BTreeMap<EventId, ShardId>,
     /// Open children whose start is to be reported, and open activities that were asked to stop.
@@ -114,6 +119,16 @@ impl Ledger {
     /// When a child, or an open activity with a total timeout, was scheduled.
     pub fn scheduled_at_ms(&self, id: EventId) -> Option<u64> {
         self.scheduled_at_ms.get(&id).copied()
+    }
+
+    /// The trace context that the execution was started with.
+    pub(crate) fn trace(&self) -> Option<&TraceContext> {
+        self.trace.as_deref()
+    }
+
+    /// The turn that scheduled an open activity, if the execution is traced and took that turn itself.
+    pub(crate) fn scheduled_in(&self, id: EventId) -> Option<u64> {
+        self.scheduled_in.get(&id).copied().filter(|turn| *turn > self.kept_turns)
     }
 
     /// The shard of a child whose id was chosen by the caller.

@@ -167,6 +167,7 @@ impl Instance {
         let columns = RowColumns {
             wake_at_ms,
             blocked_attempts: blocked.attempts,
+            blocked_code: blocked.code.parse().ok(),
             blocked_cause: Some((blocked.cause.as_str().into(), blocked.since_ms)),
             skippable: blocked.skippable(),
             pause: blocked.pause.as_ref().map(|pause| pause.orchestration),

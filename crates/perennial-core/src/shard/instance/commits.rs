@@ -13,6 +13,7 @@ use super::super::message::Message;
 use super::super::output::Output;
 use super::super::request::{Request, RequestId, Response};
 use super::super::shared::Shared;
+use super::super::spans::TakenSpan;
 use super::super::turn_task::BlockReason;
 use super::Instance;
 use super::behind::Late;
@@ -48,12 +49,19 @@ impl Instance {
             CommitOutcome::Conflict(Conflict::IdTaken(row)) if row.key == self.key => {
                 self.durable(shared, now_ms, in_flight, &[]);
             }
-            CommitOutcome::Conflict(Conflict::IdTaken(row)) => self.id_taken(shared, in_flight, &row),
+            CommitOutcome::Conflict(Conflict::IdTaken(row)) => {
+                self.report_refused(shared, &in_flight.report);
+                self.id_taken(shared, in_flight, &row);
+            }
             CommitOutcome::Conflict(_) => {
+                self.report_refused(shared, &in_flight.report);
                 shared.counters.conflicts += 1;
                 self.start_over(shared, in_flight);
             }
-            CommitOutcome::Rejected(reason) => self.rejected(shared, now_ms, in_flight, reason),
+            CommitOutcome::Rejected(reason) => {
+                self.report_refused(shared, &in_flight.report);
+                self.rejected(shared, now_ms, in_flight, reason);
+            }
             // The lane reports the loss of the shard separately; until then this instance must not do anything else.
             CommitOutcome::Fenced => self.phase = Phase::Committing(Box::new(in_flight)),
         }
@@ -66,7 +74,7 @@ impl Instance {
         in_flight: InFlight,
         sent: &[Option<InboxNumber>],
     ) {
-        let InFlight { outputs, columns, next, checksum, consumed, accepted, answered, .. } = in_flight;
+        let InFlight { outputs, columns, next, checksum, consumed, accepted, answered, span, .. } = in_flight;
         shared.consumed.extend(consumed);
         if matches!(next, Next::Idle(_) | Next::Continued(..) | Next::Ended(..)) {
             // A repeated commit does not report which messages were delivered; they count as undelivered.
@@ -76,7 +84,11 @@ impl Instance {
         self.await_updates(shared, accepted, &answered);
         self.release(shared, now_ms, outputs);
         let wake_at_ms = columns.wake_at_ms;
-        self.log_durable(&columns, &next);
+        TakenSpan::in_scope(span.as_deref(), || self.log_durable(&columns, &next));
+        if let Some(span) = span {
+            span.close();
+        }
+        self.report_durable(shared, now_ms, &in_flight.report, (&columns, &next));
         self.checksum = checksum.unwrap_or(self.checksum);
         self.stored_as(shared, columns);
         self.tasks.handle_given(in_flight.given);

@@ -6,10 +6,13 @@ use crate::execution::Execution;
 use crate::history::{Ending, EventId, Job};
 use crate::store::{InboxNumber, InstanceRow, RequestNumber};
 
+use super::super::facts::Label;
 use super::super::message::{Message, Start};
 use super::super::output::Output;
 use super::super::request::{PendingCall, RequestId};
+use super::super::spans::TakenSpan;
 use super::queued::{Batch, Queued};
+use super::reporting::CommitReport;
 use super::row_columns::RowColumns;
 use super::tasks::TaskWrite;
 
@@ -42,6 +45,10 @@ pub(super) struct Turning {
     pub(super) fired_ms: Option<u64>,
     /// The loaded row, if the history is read to decide what happens to the instance. Everything else is empty then.
     pub(super) decides: Option<Box<InstanceRow>>,
+    /// The due times of the timers that it fires.
+    pub(super) fired: Vec<u64>,
+    /// The orchestration, if it is known and facts are collected.
+    pub(super) orchestration: Option<Label>,
 }
 
 impl Turning {
@@ -52,7 +59,8 @@ impl Turning {
         fired_ms: Option<u64>,
     ) -> Turning {
         let call_rows = calls.iter().filter_map(|pending| pending.reply_to.row()).collect();
-        Turning { number, messages, calls, call_rows, fired_ms, decides: None }
+        let (decides, fired, orchestration) = (None, Vec::new(), None);
+        Turning { number, messages, calls, call_rows, fired_ms, decides, fired, orchestration }
     }
 }
 
@@ -64,6 +72,8 @@ pub(super) struct Delivery {
     pub(super) messages: Vec<Queued>,
     /// The latest due time of the timers among the jobs.
     pub(super) fired_ms: Option<u64>,
+    /// The due times of all of them.
+    pub(super) fired: Vec<u64>,
     /// The part of the last message that a later turn delivers.
     pub(super) rest: Option<Box<Message>>,
 }
@@ -101,6 +111,7 @@ impl Delivery {
     pub(super) fn fire(&mut self, due_ms: u64, source_event_id: EventId) {
         self.jobs.push(Job::TimerFired { source_event_id });
         self.fired_ms = self.fired_ms.max(Some(due_ms));
+        self.fired.push(due_ms);
     }
 }
 
@@ -131,6 +142,10 @@ pub(super) struct InFlight {
     pub(super) answered_rows: BTreeSet<RequestNumber>,
     /// Calls that it answers without the code, in case it fails.
     pub(super) refused: Vec<PendingCall>,
+    /// What is reported of it.
+    pub(super) report: CommitReport,
+    /// The span of its turn.
+    pub(super) span: Option<Box<TakenSpan>>,
 }
 
 impl InFlight {
@@ -150,6 +165,8 @@ impl InFlight {
             consumed: Vec::new(),
             answered_rows: BTreeSet::new(),
             refused: Vec::new(),
+            report: CommitReport::default(),
+            span: None,
         }
     }
 

@@ -63,6 +63,7 @@ impl Instance {
             self.bring_all_behind(shared, now_ms);
             if self.pending_calls.has_query() {
                 let source = TurnSource::History(turns);
+                shared.counters.hydrations += 1;
                 return self.take_turn(shared, now_ms, source, Delivery::default());
             }
             return self.clear_leftovers(shared);
@@ -326,7 +327,9 @@ impl Instance {
         }
         let messages = Batch::new(self.queue.take_all());
         let calls = self.pending_calls.take_all();
-        shared.counters.stale += messages.iter().count() as u64;
+        let (all, events) = (messages.iter().count() as u64, messages.events() as u64);
+        shared.counters.stale += all - events;
+        shared.counters.events_refused += events;
         let mut commit = Commit { consumed: messages.numbers().to_vec(), ..shared.empty_commit(self.key) };
         let mut outputs = refuse_calls(&calls, &CallReply::Ended, &mut commit.replies);
         if commit.is_empty() {

@@ -1,7 +1,7 @@
 //! The log lines of an instance. They contain ids, kinds and numbers, never payloads.
 
 use crate::execution::Execution;
-use crate::history::{ActivityError, Ending, TimeoutKind};
+use crate::history::{ActivityError, Ending, TraceContext};
 use crate::log;
 use crate::store::{Blocked, Status};
 
@@ -83,6 +83,7 @@ pub(super) fn attempt_completed(task: &ActivityTask) {
         event = task.event.0,
         attempt = task.attempt,
         activity = task.name,
+        trace_id = trace_id(task),
         "attempt completed"
     );
 }
@@ -90,21 +91,21 @@ pub(super) fn attempt_completed(task: &ActivityTask) {
 /// Logs a failed attempt, and when the next one is due if there is one. A cancelled attempt is not a failure.
 pub(super) fn attempt_failed(task: &ActivityTask, failure: &ActivityError, retry_in_ms: Option<u64>) {
     let (instance, execution, event) = (&*task.instance, task.execution, task.event.0);
-    let (attempt, activity) = (task.attempt, &*task.name);
+    let (attempt, activity, trace_id) = (task.attempt, &*task.name, trace_id(task));
     if matches!(failure, ActivityError::Cancelled) {
         tracing::info!(
-            target: log::ACTIVITY, instance, execution, event, attempt, activity, "attempt cancelled"
+            target: log::ACTIVITY, instance, execution, event, attempt, activity, trace_id, "attempt cancelled"
         );
         return;
     }
-    let failure = kind(failure);
+    let failure = failure.kind();
     tracing::warn!(
-        target: log::ACTIVITY, instance, execution, event, attempt, activity, failure, "attempt failed"
+        target: log::ACTIVITY, instance, execution, event, attempt, activity, trace_id, failure, "attempt failed"
     );
     if let Some(retry_in_ms) = retry_in_ms {
         let attempt = attempt.saturating_add(1);
         tracing::info!(
-            target: log::ACTIVITY, instance, execution, event, attempt, activity, retry_in_ms, "retry scheduled"
+            target: log::ACTIVITY, instance, execution, event, attempt, activity, trace_id, retry_in_ms, "retry scheduled"
         );
     }
 }
@@ -152,20 +153,13 @@ pub(super) fn retries_exhausted(task: &ActivityTask, attempts: u32, failure: &Ac
         event = task.event.0,
         attempt = attempts,
         activity = task.name,
-        failure = kind(failure),
+        trace_id = trace_id(task),
+        failure = failure.kind(),
         "activity given up"
     );
 }
 
-/// The kind of a failure. Its text is a payload, and is not logged.
-fn kind(failure: &ActivityError) -> &'static str {
-    match failure {
-        ActivityError::Application(_) | ActivityError::Broken { .. } => "error",
-        ActivityError::Timeout(TimeoutKind::Queue) => "queue timeout",
-        ActivityError::Timeout(TimeoutKind::Attempt) => "attempt timeout",
-        ActivityError::Timeout(TimeoutKind::Total) => "total timeout",
-        ActivityError::Timeout(TimeoutKind::Heartbeat) => "heartbeat timeout",
-        ActivityError::Cancelled => "cancelled",
-        ActivityError::Poisoned => "poisoned",
-    }
+/// The trace that an attempt belongs to.
+fn trace_id(task: &ActivityTask) -> Option<&str> {
+    task.trace.as_deref().and_then(TraceContext::trace_id)
 }

@@ -23,6 +23,7 @@ mod pending_calls;
 mod planning;
 mod queue;
 mod queued;
+mod reporting;
 mod requests;
 mod resetting;
 mod results;
@@ -270,6 +271,7 @@ impl Instance {
                 waiting.extend(turning.calls.iter().filter_map(|pending| pending.reply_to.caller()));
             }
             Phase::Committing(mut in_flight) => {
+                self.report_refused(shared, &in_flight.report);
                 waiting.extend(in_flight.take_calls().filter_map(|pending| pending.reply_to.caller()));
                 messages.extend(in_flight.messages.into_messages());
                 shared.outputs.extend(in_flight.next.into_execution().map(Output::Drop));
@@ -417,6 +419,7 @@ impl Instance {
             return;
         }
         let refused = Batch::new(self.queue.take_last_events(surplus));
+        shared.counters.events_refused += refused.events() as u64;
         let full = Response::Full { unread: self.unread_events() };
         shared.outputs.extend(refused.replies(&full));
     }

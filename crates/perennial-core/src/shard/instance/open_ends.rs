@@ -230,6 +230,9 @@ impl Instance {
             shared.attempts.cancel(self.key, call.event);
         }
         if let Some(row) = row {
+            if row.attempt > call.attempt {
+                shared.facts.state_retry(&row.name);
+            }
             self.tasks.write(*row, None);
         }
     }

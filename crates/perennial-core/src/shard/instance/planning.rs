@@ -10,6 +10,7 @@ use crate::store::TaskState;
 
 use super::super::output::{ActivityTask, Output};
 use super::super::shared::Shared;
+use super::super::spans;
 use super::Instance;
 use super::tasks::TaskPlan;
 
@@ -114,6 +115,7 @@ impl Instance {
             input: input.clone(),
             options: options.clone(),
             secret: None,
+            trace: spans::of_attempts(self.key, execution, ledger, event),
         })
     }
 }

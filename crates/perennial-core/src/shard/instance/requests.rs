@@ -155,6 +155,7 @@ impl Instance {
             Request::Start(_) | Request::Bound { .. } => return,
         };
         if matches!(message, Message::Job(Job::ExternalEvent { .. })) && self.is_full(shared) {
+            shared.counters.events_refused += 1;
             return shared.reply(request_id, Response::Full { unread: self.unread_events() });
         }
         let is_paused = self.columns.as_ref().is_some_and(RowColumns::is_paused);

@@ -135,7 +135,7 @@ impl Instance {
         let mut send = Vec::new();
         // An ended instance notified its children when it ended.
         if !stored.status.is_final() {
-            let from = Sender { key: self.key, id: &self.id, started: before.started() };
+            let from = Sender { key: self.key, id: &self.id, started: before.started(), turn: None };
             let is_left = |(event, open): &(EventId, &Decision)| {
                 *event > cut
                     && matches!(open, Decision::SubOrchestrationScheduled { close: ClosePolicy::Cancel, .. })
@@ -146,7 +146,7 @@ impl Instance {
                 left.into_iter().filter_map(|event| cancel_child(shared, &from, &before.ledger, event, None)),
             );
         }
-        let from = Sender { key: self.key, id: &self.id, started: &started };
+        let from = Sender { key: self.key, id: &self.id, started: &started, turn: None };
         send.extend(again.into_iter().flat_map(|again| begin_again(shared, &from, &ledger, now_ms, again)));
         let is_begun_again = rows.is_empty();
         send.extend(self.carried_rows(shared, &started, jobs, is_begun_again));

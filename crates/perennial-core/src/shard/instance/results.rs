@@ -135,6 +135,7 @@ impl Instance {
                     retry_at_ms.map(|due_ms| due_ms.saturating_sub(now_ms)),
                 );
                 if let Some(due_ms) = retry_at_ms {
+                    shared.facts.state_retry(&task.name);
                     let past = past(ran.map(|ran| ran.failed(&error)));
                     let attempt = task.attempt.saturating_add(1);
                     // An attempt that ended by itself did not end its process.

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::code::ErrorCode;
 use crate::execution::Execution;
 use crate::history::{Ending, Ledger, Started};
 use crate::store::{Blocked, InstanceRow, RowChange, Skippable, Status};
@@ -18,6 +19,8 @@ pub(super) struct RowColumns {
     pub(super) full: bool,
     pub(super) wake_at_ms: Option<u64>,
     pub(super) blocked_attempts: u32,
+    /// The code of the block, if this engine knows it.
+    pub(super) blocked_code: Option<ErrorCode>,
     /// The cause of the block, and its time.
     pub(super) blocked_cause: Option<(Arc<str>, u64)>,
     /// What can be skipped to unblock it.
@@ -37,6 +40,7 @@ impl RowColumns {
             full: false,
             wake_at_ms: None,
             blocked_attempts: 0,
+            blocked_code: None,
             blocked_cause: None,
             skippable: None,
             pause: None,
@@ -65,7 +69,14 @@ impl RowColumns {
 
     /// The same columns without a block.
     pub(super) fn unblocked(self) -> RowColumns {
-        RowColumns { blocked_attempts: 0, blocked_cause: None, skippable: None, pause: None, ..self }
+        RowColumns {
+            blocked_attempts: 0,
+            blocked_code: None,
+            blocked_cause: None,
+            skippable: None,
+            pause: None,
+            ..self
+        }
     }
 
     pub(super) fn of_row(row: &InstanceRow) -> RowColumns {
@@ -75,6 +86,7 @@ impl RowColumns {
             full: row.full,
             wake_at_ms: row.wake_at_ms,
             blocked_attempts: row.blocked.as_ref().map_or(0, |blocked| blocked.attempts),
+            blocked_code: row.blocked.as_ref().and_then(|blocked| blocked.code.parse().ok()),
             blocked_cause: row
                 .blocked
                 .as_ref()
@@ -119,6 +131,7 @@ impl RowColumns {
             full,
             wake_at_ms,
             blocked_attempts: 0,
+            blocked_code: None,
             blocked_cause: None,
             skippable: None,
             pause: None,

@@ -1,5 +1,7 @@
 //! Handling a turn that was taken: a commit, or nothing to record.
 
+use std::time::Duration;
+
 use crate::code::ErrorCode;
 use crate::execution::{Execution, Stream, Successor, TurnTaken};
 use crate::flaws::{self, Flaw};
@@ -11,11 +13,13 @@ use super::super::outgoing::{Sender, outgoing};
 use super::super::output::Output;
 use super::super::request::{PendingCall, Response};
 use super::super::shared::Shared;
+use super::super::spans::of_detached;
 use super::super::turn_task::{BlockReason, CallOutcome, TurnRun};
 use super::Instance;
 use super::in_flight::{InFlight, Next, Phase, Turning};
 use super::limits::Limits;
 use super::queued::{Arrived, Batch, Origin, count_events};
+use super::reporting::{CommitReport, count_stale};
 use super::row_columns::RowColumns;
 use super::rows::{describe_changes, new_row};
 use super::tasks::TaskPlan;
@@ -30,12 +34,12 @@ impl Instance {
         now_ms: u64,
         turning: Turning,
         run: TurnRun,
-        calls: Vec<(PendingCall, CallOutcome)>,
+        (calls, took): (Vec<(PendingCall, CallOutcome)>, Option<Duration>),
     ) {
-        let TurnRun { execution, taken, row, checksum } = run;
+        let TurnRun { execution, taken, row, checksum, span } = run;
         let TurnTaken { turn, stale, successor, ended_updates, carried_updates, late_events } = taken;
-        shared.counters.stale += stale.len() as u64;
-        let Turning { messages, fired_ms, .. } = turning;
+        count_stale(shared, &stale);
+        let Turning { messages, fired_ms, fired, .. } = turning;
         let Some((turn, row)) = turn.zip(row) else {
             self.checksum = checksum;
             return self.no_turn(shared, now_ms, messages, execution, calls);
@@ -54,7 +58,9 @@ impl Instance {
         let (tasks, limits) = (&self.tasks, &self.limits);
         let mut columns =
             RowColumns::after_turn(&execution, max_unread, turn.ending(), &stored, tasks, limits, now_ms);
-        commit.send = outgoing(shared, &Sender { key: self.key, id: &self.id, started }, ledger, &turn);
+        let sender =
+            Sender { key: self.key, id: &self.id, started, turn: span.as_ref().map(|_| turn.number) };
+        commit.send = outgoing(shared, &sender, ledger, &turn);
         let rest = messages.rest().filter(|_| !columns.status.is_final());
         commit.send.extend(rest.map(|rest| self.to_itself(shared, rest)));
         let mut carried_rows = usize::from(rest.is_some());
@@ -68,8 +74,9 @@ impl Instance {
                 if let Some(until_ms) = self.limits.grace_until_ms() {
                     successor.set_grace(until_ms.saturating_sub(turn.at_ms));
                 }
-                let (start, rest) =
+                let (mut start, rest) =
                     next_start(shared, version.as_deref(), successor, seed, checksum, &mut columns);
+                start.started.trace = of_detached(&sender, EventId(ledger.events()));
                 let first = Message::Start(Box::new(start.clone()));
                 carried_rows += 1 + rest.len();
                 commit
@@ -79,6 +86,10 @@ impl Instance {
             }
             _ => None,
         };
+        let report =
+            CommitReport::turn(shared, &execution, (&turn, late_events.len()), &messages, (took, fired));
+        let next_trace = start.as_ref().and_then(|start| start.started.trace.as_deref());
+        let span = span.map(|span| span.taken(&sender, &turn, next_trace));
         let started = self.write_row(&execution, &turn, &columns, &messages, &mut commit);
         let outputs = started.into_iter().chain(messages.taken_replies(&late_events)).collect();
         let next = match (start, turn.ending()) {
@@ -88,10 +99,12 @@ impl Instance {
         };
         let start = messages.start_request();
         let mut in_flight = InFlight {
+            report,
             outputs,
             start,
             checksum: Some(checksum),
             carried_rows,
+            span,
             ..InFlight::new(columns, next, messages)
         };
         plan.apply(&mut commit, &mut in_flight);
@@ -193,10 +206,12 @@ impl Instance {
             // Changes are written together with other pending writes; a blocked instance is unblocked once that commit
             // is durable.
             let (blocked_attempts, blocked_cause) = (stored.blocked_attempts, stored.blocked_cause.clone());
-            let (skippable, pause) = (stored.skippable, stored.pause);
+            let (skippable, pause, blocked_code) = (stored.skippable, stored.pause, stored.blocked_code);
             columns = match plan.is_empty() {
                 true => stored.clone(),
-                false => RowColumns { blocked_attempts, blocked_cause, skippable, pause, ..columns },
+                false => {
+                    RowColumns { blocked_attempts, blocked_code, blocked_cause, skippable, pause, ..columns }
+                }
             };
         }
         commit.change = columns.change_from(&stored);

@@ -11,11 +11,13 @@ use super::super::output::Output;
 use super::super::record::{Past, Record};
 use super::super::request::{CallReply, Response};
 use super::super::shared::Shared;
+use super::super::spans::TurnSpan;
 use super::super::turn_task::BlockReason;
 use super::Instance;
 use super::calls::refuse_calls;
 use super::in_flight::{InFlight, Next};
 use super::queued::{Batch, Queued};
+use super::reporting::CommitReport;
 use super::row_columns::RowColumns;
 use super::tasks::TaskPlan;
 
@@ -153,7 +155,11 @@ impl Instance {
             consumed: messages.iter().filter_map(Queued::number).collect(),
             ..shared.empty_commit(self.key)
         };
-        let sender = Sender { key: self.key, id: &self.id, started };
+        // It runs no code, but it is a turn like any other.
+        let span = TurnSpan::open(self.key, &self.id, &shared.options.node, started, turn.number);
+        let sender =
+            Sender { key: self.key, id: &self.id, started, turn: span.is_some().then_some(turn.number) };
+        let span = span.map(|span| span.taken(&sender, turn, None));
         commit.send = parting(shared, &sender, ledger, &ending, turn);
         let messages = Batch::new(messages);
         let mut outputs = end_replies(&messages);
@@ -162,7 +168,9 @@ impl Instance {
         outputs.extend(orphaned);
         let next = Next::Ended(alive, Box::new(ending));
         let in_flight = InFlight::new(columns, next, messages);
-        let mut in_flight = InFlight { outputs, answered, refused: updates, ..in_flight };
+        shared.counters.events_refused += in_flight.messages.events() as u64;
+        let report = CommitReport::ending(shared, &started.name);
+        let mut in_flight = InFlight { outputs, answered, refused: updates, report, span, ..in_flight };
         plan.apply(&mut commit, &mut in_flight);
         self.commit(shared, commit, in_flight);
     }

@@ -4,10 +4,14 @@
 //! the code fails. A message that cannot be read blocks the instance before anything is delivered, because no later
 //! message may overtake it. Repairs are recorded in a turn of their own, before jobs that may make a turn fail.
 
+use std::sync::Arc;
+
 use crate::execution::Execution;
 use crate::history::{EventId, Job, Started};
 use crate::store::{InstanceRow, TurnRow};
+use crate::trace;
 
+use super::super::facts::Fact;
 use super::super::message::Message;
 use super::super::output::Output;
 use super::super::record::Past;
@@ -263,7 +267,8 @@ impl Instance {
         source: TurnSource,
         delivery: Delivery,
     ) {
-        let Delivery { jobs, messages, fired_ms, rest } = delivery;
+        let Delivery { jobs, messages, fired_ms, fired, rest } = delivery;
+        let orchestration = source.name().and_then(|name| shared.facts.orchestration(name));
         // Calls to a new execution are made after its first turn.
         let calls = match source {
             TurnSource::Start(_) => Vec::new(),
@@ -278,7 +283,8 @@ impl Instance {
         let runs_code = source.runs_code();
         let number = shared.next_turn_task();
         let messages = Batch::with_rest(messages, rest);
-        self.phase = Phase::Turning(Turning::new(number, messages, calls.clone(), fired_ms));
+        let turning = Turning::new(number, messages, calls.clone(), fired_ms);
+        self.phase = Phase::Turning(Turning { fired, orchestration, ..turning });
         let is_full = self.is_full(shared);
         shared.outputs.push(Output::TakeTurn(Box::new(TurnTask {
             shard: shared.id,
@@ -294,6 +300,7 @@ impl Instance {
             codecs: shared.options.codecs.clone(),
             is_on_probation: runs_code && self.lost_turns > 0 && !self.is_asked_for,
             is_full,
+            traced_on: trace::source().map(|_| Arc::clone(&shared.options.node)),
         })));
     }
 
@@ -351,13 +358,18 @@ impl Instance {
         now_ms: u64,
         done: TurnTaskDone,
     ) {
-        let TurnTaskDone { number, outcome, calls, .. } = done;
+        let TurnTaskDone { number, outcome, calls, times, .. } = done;
         let Some(mut turning) = self.end_turn(number) else {
             let execution = outcome.ok().and_then(TurnTaskOutput::into_execution);
             return shared.outputs.extend(execution.map(Output::Drop));
         };
+        if let Some(took) = times.hydrating {
+            shared.facts.state(Fact::Hydrated { took });
+        }
         match (outcome, turning.decides.take()) {
-            (Ok(TurnTaskOutput::Turn(run)), _) => self.turn_taken(shared, now_ms, turning, *run, calls),
+            (Ok(TurnTaskOutput::Turn(run)), _) => {
+                self.turn_taken(shared, now_ms, turning, *run, (calls, times.turn));
+            }
             (Ok(TurnTaskOutput::Record(record)), Some(row)) => {
                 self.revive(shared, now_ms, &row, Past::Read(record));
             }
@@ -367,6 +379,9 @@ impl Instance {
             (Ok(TurnTaskOutput::Record(_)), None) => self.reload(shared),
             (Err(failure), Some(row)) => self.revive(shared, now_ms, &row, Past::Unreadable(failure)),
             (Err(failure), None) => {
+                if times.turn.is_some() {
+                    Instance::report_failed(shared, turning.orchestration, times.turn);
+                }
                 let mut answers = Vec::new();
                 // The effects of token calls are determined again, because nothing was written.
                 let calls = calls.into_iter().map(|(pending, outcome)| match outcome {
@@ -397,6 +412,7 @@ impl Instance {
                 return self.reload(shared);
             }
             self.pending_calls.extend(turning.calls);
+            Instance::report_failed(shared, turning.orchestration, None);
             let messages = turning.messages.into_messages();
             self.block(shared, now_ms, messages, &BlockReason::ThreadLost, Vec::new());
         }

@@ -28,7 +28,7 @@ use super::session::{
     Directory, Lease, NewSession, OwnedShard, Replaced, SessionId, SessionRole, ShardOwner,
 };
 use super::shard_set::ShardSet;
-use super::stats::{Count, StoreStats};
+use super::stats::{Count, StoreDetails, StoreStats};
 use super::task::{Served, TaskId, TaskRenewal, TaskReport, TaskRow};
 use super::turn::TurnRow;
 use super::{DueInstance, LoadedInstance, Reply, Store, Swept};
@@ -383,6 +383,10 @@ impl Store for MemoryStore {
 
     fn stats(&self, reply: Reply<StoreStats>) {
         self.answer(reply, |tables, now_ms| Ok(tables.stats(now_ms)));
+    }
+
+    fn details(&self, reply: Reply<StoreDetails>) {
+        self.answer(reply, |tables, _| Ok(tables.details()));
     }
 
     fn check_rows(&self, after: Option<RowPlace>, rows: usize, reply: Reply<CheckedRows>) {

@@ -7,7 +7,7 @@ use crate::instance::InstanceKey;
 use crate::store::commit::{DeleteOutcome, Outgoing};
 use crate::store::request::{NewRequest, RequestOutcome, RequestReply, RequestRow};
 use crate::store::row::{InstanceRow, Status};
-use crate::store::stats::{Count, StoreStats};
+use crate::store::stats::{Count, StoreDetails, StoreStats};
 use crate::store::{CheckedRows, RowPlace, Swept};
 
 use super::tables::{StoredReply, Tables};
@@ -181,6 +181,13 @@ impl Tables {
             self.turns.remove(place);
         }
         places.len() as u64
+    }
+
+    pub(super) fn details(&self) -> StoreDetails {
+        let blocked = self.instances.values().filter_map(|row| row.blocked.as_ref());
+        let begins: Vec<String> = blocked.map(|blocked| format!("{{\"code\":\"{}\"", blocked.code)).collect();
+        let counted = begins.iter().map(String::as_str).take(Count::EXACT as usize + 1);
+        StoreDetails { blocked: StoreDetails::count_blocked(counted), bytes: Vec::new() }
     }
 
     pub(super) fn stats(&self, now_ms: u64) -> StoreStats {

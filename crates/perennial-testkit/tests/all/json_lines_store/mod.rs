@@ -21,8 +21,8 @@ use perennial_core::store::{
     Imported, InboxPage, InboxQuery, InstanceRow, Lease, LoadedInstance, MovedKey, MovedRow, MovedTable,
     NewRequest, NewSession, OwnedShard, Page, PageFill, PageKey, PageLimit, Replaced, Reply, RequestNumber,
     RequestOutcome, RequestPage, RequestRow, RowPlace, SendOutcome, SendRequest, Served, SessionId,
-    ShardOwner, ShardSet, Status, Store, StoreError, StoreStats, Swept, TaskId, TaskRenewal, TaskReport,
-    TaskRow, TurnRow, Watcher,
+    ShardOwner, ShardSet, Status, Store, StoreDetails, StoreError, StoreStats, Swept, TaskId, TaskRenewal,
+    TaskReport, TaskRow, TurnRow, Watcher,
 };
 use perennial_core::{InstanceKey, ShardId};
 
@@ -421,6 +421,16 @@ impl Store for JsonLinesStore {
                 requests: count(tables.requests.len()),
                 lag_ms: earliest_ms.map_or(0, |at_ms| now_ms.saturating_sub(at_ms)),
             })
+        });
+    }
+
+    fn details(&self, reply: Reply<StoreDetails>) {
+        self.call(reply, |tables, _| {
+            let blocked = tables.instances.values().filter_map(|row| row.blocked.as_ref());
+            let begins: Vec<String> =
+                blocked.map(|blocked| serde_json::to_string(blocked).expect("it is JSON")).collect();
+            let counted = begins.iter().map(String::as_str).take(Count::EXACT as usize + 1);
+            Ok(StoreDetails { blocked: StoreDetails::count_blocked(counted), bytes: Vec::new() })
         });
     }
 

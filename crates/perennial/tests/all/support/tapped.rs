@@ -13,7 +13,8 @@ use perennial_core::store::{
     InboxPage, InboxQuery, InstanceRow, Lease, LoadedInstance, MovedKey, MovedRow, MovedTable, NewRequest,
     NewSession, OwnedShard, Page, PageKey, PageLimit, Replaced, Reply, RequestNumber, RequestOutcome,
     RequestPage, RowPlace, SendOutcome, SendRequest, Served, SessionId, SessionRole, ShardOwner, ShardSet,
-    Store, StoreError, StoreStats, Swept, TaskId, TaskRenewal, TaskReport, TaskRow, TurnRow, Watcher,
+    Store, StoreDetails, StoreError, StoreStats, Swept, TaskId, TaskRenewal, TaskReport, TaskRow, TurnRow,
+    Watcher,
 };
 
 use super::PATIENCE;
@@ -297,6 +298,7 @@ impl Store for Tapped {
         count(filter: Criteria, at_most: u64) -> Count;
         list_tasks(after: Option<TaskId>, limit: usize) -> Vec<TaskRow>;
         stats() -> StoreStats;
+        details() -> StoreDetails;
         check_rows(after: Option<RowPlace>, rows: usize) -> CheckedRows;
         prune_executions(session: SessionId, shard: ShardId, key: InstanceKey, execution: u64, rows: usize) -> Swept;
         sweep(rows: usize, keep_executions_ms: Option<u64>) -> Swept;

@@ -31,7 +31,7 @@ export function Axis(props: Props): JSX.Element {
   const origin = isElapsed ? scale.startMs : Math.floor(scale.startMs / 86_400_000) * 86_400_000 + (timeForm.value === "utc" ? 0 : offset % 86_400_000);
   const middles = scale.folds.map((fold) => ((fold.from + fold.to) / 2 - view.from) / (view.to - view.from));
   // No time stands under the label of a folded one, or beyond the edge.
-  const isFree = (at: number) => (1 - at) * width > 44 && middles.every((middle) => (at - middle) * width > 34 || (middle - at) * width > 72);
+  const isFree = (at: number) => (1 - at) * width > 62 && middles.every((middle) => (at - middle) * width > 34 || (middle - at) * width > 72);
   const ticks = ticksOf(scale, view, width, isElapsed ? 72 : 88, origin).filter((tick) => isFree(tick.at));
   const at = (ms: number) => (scale.place(ms) - view.from) / (view.to - view.from);
   const press = (event: PointerEvent) => {

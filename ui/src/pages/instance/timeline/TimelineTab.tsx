@@ -195,11 +195,11 @@ function Drawn(props: Props & { root: Source; isLive: boolean; endMs: number | n
     if (index >= 0) requestAnimationFrame(() => list.current?.scrollTo(index, "center"));
   }, []);
   if (rows.length === 0) {
-    return <Empty title="No operations yet"><p>Activities, timers, waits, children, updates and sent events appear here as the code schedules them.</p></Empty>;
+    return <Empty title={model.isOver ? "It scheduled no operations" : "No operations yet"}><p>Activities, timers, waits, children, updates and sent events appear here as the code schedules them.</p></Empty>;
   }
   return (
     <div class="tl">
-      <Toolbar shown={shown} isLive={isLive} failing={failing} retried={retried} order={order} isFolding={isFolding} hasPath={(data?.critical_path ?? []).length > 0}
+      <Toolbar shown={shown} isLive={isLive} failing={failing} retried={retried} order={order} isFolding={isFolding} hasPath={(data?.critical_path.length ?? 0) > 0}
         onZoom={zoom} onStep={step} />
       <div class="tl-main">
         <div class="tl-chart" ref={box}>

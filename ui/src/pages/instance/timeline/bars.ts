@@ -140,6 +140,6 @@ export function asOf(data: TimelineData, atMs: number, turn: number, open: Reado
     const attempts = operation.attempts.filter((attempt) => attempt.ended_ms <= atMs);
     return [{ ...rest, outcome: "open" as const, attempts }];
   });
-  const { critical_path: _path, totals: _totals, ...rest } = data;
-  return { ...rest, at_ms: atMs, operations, turns: data.turns.filter((mark) => mark.number <= turn), last_turn: turn };
+  // What was added up and which path was critical is known of the whole only.
+  return { ...data, critical_path: [], totals: [], at_ms: atMs, operations, turns: data.turns.filter((mark) => mark.number <= turn), last_turn: turn };
 }

@@ -49,7 +49,7 @@ function addSource(rows: Row[], of: Arrangement, source: Source, depth: number, 
   }
   const others = source.others;
   if (others > 0) rows.push({ is: "earlier", key: `e ${name}`, depth, source, count: others });
-  const path = new Set((data.critical_path ?? []).map((step) => step.event));
+  const path = new Set(data.critical_path.map((step) => step.event));
   const operations = source.operations.value;
   const units = new Map<string, Operation[]>();
   if (of.order === "scheduled") {
@@ -124,7 +124,7 @@ export function isRetried(operation: Operation): boolean {
 export function spanOf(sources: readonly Source[], nowMs: number, isLive: boolean): { startMs: number; endMs: number } {
   let [startMs, endMs] = [Infinity, -Infinity];
   const note = (data: TimelineData, operations: readonly Operation[]) => {
-    const firstTurn = data.turns[0]?.at_ms ?? data.buckets?.[0]?.from_ms;
+    const firstTurn = data.turns[0]?.at_ms ?? data.buckets[0]?.from_ms;
     if (firstTurn !== undefined) startMs = Math.min(startMs, firstTurn);
     const lastTurn = data.turns.at(-1)?.at_ms;
     if (lastTurn !== undefined) endMs = Math.max(endMs, lastTurn);

@@ -5,7 +5,6 @@ import { useEffect, useMemo } from "preact/hooks";
 import type { InstanceDetails } from "../../../api/types.ts";
 import { Button, Segments, countText } from "../../../design/Controls.tsx";
 import { Id, Text } from "../../../design/Id.tsx";
-import { useKeys } from "../../../design/keys.ts";
 import { Part } from "../../../design/Problem.tsx";
 import { Status, standingOf } from "../../../design/Status.tsx";
 import { Virtual } from "../../../design/Virtual.tsx";
@@ -48,7 +47,6 @@ function Shown({ family, root, id, only }: { family: Family; root: Member; id: s
   const isGraph = param("as") === "graph";
   const counts = root.counts.value;
   useEffect(() => family.count(root), [root]);
-  useKeys([{ keys: "Enter", does: "Unfold", group: "Tree", act: () => {} }], []);
   const onRange = (first: number, last: number) => {
     for (const row of rows.slice(first, last + 1)) {
       if (row.is === "more") {
@@ -93,7 +91,7 @@ function MemberRow({ family, member, isHere, index }: { family: Family; member: 
   const counts = member.counts.value;
   const isUnfolded = member.isUnfolded.value;
   return (
-    <div role="row" aria-rowindex={index + 2} aria-level={member.depth + 1} class={`tr-row ${isHere ? "here" : ""} ${standing}`} aria-current={isHere ? "page" : undefined}>
+    <div role="row" aria-rowindex={index + 2} class={`tr-row ${isHere ? "here" : ""} ${standing}`} aria-current={isHere ? "page" : undefined}>
       <span role="rowheader" class="tr-id" style={{ paddingInlineStart: `${Math.min(member.depth, 14) * 1.1}rem` }}>
         {member.hasChildren ? (
           <button type="button" class="tl-chevron" aria-expanded={isUnfolded} aria-label={`Children of ${instance.id}`} onClick={() => void family.toggle(member)}>
@@ -102,6 +100,7 @@ function MemberRow({ family, member, isHere, index }: { family: Family; member: 
         ) : (
           <span class="tl-chevron" />
         )}
+        <span class="sr-only">level {member.depth + 1}</span>
         <Status is={standing} isBare />
         <Id text={instance.id} href={href(["instances", instance.id], { tab: "tree" })} isClipped />
         {isHere && <span class="chip blue">this one</span>}

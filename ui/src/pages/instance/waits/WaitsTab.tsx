@@ -69,7 +69,7 @@ function Waits({ model, details, waits, isPast }: About & { waits: WaitsData; is
   ).value.value;
   const groups = new Map<string, WaitRecord[]>();
   for (const wait of waits.waits) {
-    const unit = wait.unit ?? units?.get(wait.event ?? -1) ?? "";
+    const unit = units?.get(wait.event ?? -1) ?? "";
     groups.set(unit, [...(groups.get(unit) ?? []), wait]);
   }
   const untaken = Object.entries(waits.untaken_events ?? {});
@@ -128,10 +128,10 @@ function Facts({ wait }: { wait: WaitRecord }): JSX.Element | null {
     if (wait.attempt !== undefined) facts.push(["attempt", `${wait.attempt}${wait.max_attempts === undefined ? "" : ` of ${wait.max_attempts}`}`]);
     if (wait.scheduled_ms !== undefined) facts.push(["scheduled", <Time ms={wait.scheduled_ms} />]);
     if (wait.state === "retry" && wait.due_ms !== undefined) facts.push(["next attempt", <Time ms={wait.due_ms} />]);
-    if (wait.node !== undefined) facts.push(["node", <Text text={wait.node} />]);
-    if (wait.tag !== undefined) facts.push(["tag", <Text text={wait.tag} />]);
-    if (wait.heard_ms !== undefined) facts.push(["heartbeat", <Time ms={wait.heard_ms} form="relative" />]);
-    if (wait.details !== undefined) facts.push(["progress", <span class="mono"><Text text={wait.details} /></span>]);
+    if (wait.node != null) facts.push(["node", <Text text={wait.node} />]);
+    if (wait.tag != null) facts.push(["tag", <Text text={wait.tag} />]);
+    if (wait.heard_ms != null) facts.push(["heartbeat", <Time ms={wait.heard_ms} form="relative" />]);
+    if (wait.details != null) facts.push(["progress", <span class="mono"><Text text={wait.details} /></span>]);
     if (wait.failed !== undefined) facts.push(["last error", <span class="red"><Text text={errorText(wait.failed.error)} /></span>]);
   } else if (since !== undefined && !["event", "child", "blocked"].includes(wait.kind)) facts.push(["since", <Time ms={since} />]);
   if (wait.until_ms !== undefined) facts.push(["until", <Time ms={wait.until_ms} />]);
