@@ -130,6 +130,7 @@ impl Driver {
                 healthy: options.shard.healthy,
                 info: info.clone(),
                 lanes,
+                shares_machine: options.lanes == 0,
                 ..NodeOptions::default()
             },
             draw(),
