@@ -1,4 +1,4 @@
-//! Commits a batch with one call of `commit_batch`.
+//! Commits a batch: with one statement if it is plain, otherwise with one call of `commit_batch`.
 
 use std::sync::LazyLock;
 
@@ -59,7 +59,7 @@ pub(crate) async fn commit(
         47 => &ROWS,
         _ => &ALL,
     };
-    let rows = match inner.call(sql, &arguments, Access::Writes).await {
+    let rows = match inner.call(sql, &arguments, Access::Commits).await {
         Ok(rows) => rows,
         Err(CallError::Refused(reason)) => return refused(commits, reason),
         Err(error) => return Err(error.into_error()),
@@ -101,7 +101,7 @@ async fn commit_plain(
     }
     let Some(batch) = PlainBatch::of(session, commits) else { return Ok(None) };
     let written = {
-        let mut connection = inner.pool.get().await?;
+        let mut connection = inner.pool.get_for_commit().await?;
         connection.execute(batch.statement(), &batch.arguments().0).await
     };
     match written {
@@ -114,7 +114,7 @@ async fn commit_plain(
         }
         // The transaction was rolled back.
         Err(error) if !is_lost(&error) => Ok(None),
-        Err(error) => Err(classify(&error, Access::Writes).into_error()),
+        Err(error) => Err(classify(&error, Access::Commits).into_error()),
     }
 }
 

@@ -80,6 +80,9 @@ struct Changes {
 impl<'c> PlainBatch<'c> {
     /// The columns of a batch; `None` if it needs `commit_batch`.
     pub(crate) fn of(session: SessionId, commits: &'c [Commit]) -> Option<PlainBatch<'c>> {
+        if commits.is_empty() {
+            return None;
+        }
         let mut batch = PlainBatch { session: Uuid::from_u128(session.0), ..PlainBatch::default() };
         let (mut starts, mut changes, mut steps) = (Vec::new(), Vec::new(), Vec::new());
         let mut keys = FxHashSet::default();
