@@ -13,6 +13,7 @@ use crate::faults::{Deck, Fault};
 use crate::fleet::{Fleet, NodeProcess};
 use crate::log::Log;
 use crate::node::{FAILED, NodeOptions};
+use crate::plan::{Course, Outcome, Plan};
 use crate::proxy::{Cut, Proxy};
 use crate::snapshot;
 use crate::verdict;
@@ -25,52 +26,6 @@ const STOPPING_PATIENCE: Duration = Duration::from_secs(20);
 const TICK: Duration = Duration::from_millis(20);
 /// Number of consecutive ticks without an unfinished instance after which a run is over.
 const QUIET_TICKS: usize = 25;
-
-/// Parameters of a run.
-#[derive(Clone, Debug)]
-pub struct Plan {
-    /// The path of the node program.
-    pub program: PathBuf,
-    /// The seed of the director's random choices. The timing of processes and networks is not deterministic.
-    pub seed: u64,
-    /// Minimum number of faults.
-    pub faults: usize,
-    /// Minimum time during which faults are injected.
-    pub time: Duration,
-    /// Minimum and maximum number of nodes.
-    pub nodes: (usize, usize),
-    /// The lease of the nodes.
-    pub lease: Duration,
-    /// Minimum and maximum pause between faults, in milliseconds.
-    pub pause_ms: (u64, u64),
-    /// Whether progress is printed.
-    pub is_verbose: bool,
-    /// Whether the logs are kept even if no problem was found.
-    pub keeps_logs: bool,
-}
-
-/// The result of a run.
-#[derive(Clone, Debug, Default)]
-pub struct Outcome {
-    /// Number of injected faults of each kind.
-    pub faults: BTreeMap<Fault, usize>,
-    /// Number of connections that were cut at a commit.
-    pub cuts: usize,
-    /// Number of instances by final status.
-    pub endings: BTreeMap<&'static str, usize>,
-    /// Number of requests that callers had to repeat.
-    pub repeated_requests: usize,
-    /// Number of activity runs that repeated an attempt.
-    pub repeated_runs: usize,
-    /// Number of nodes that could not start because the server was down.
-    pub not_started: usize,
-    /// Time from the last fault until everything had finished.
-    pub healing: Duration,
-    /// All problems found.
-    pub problems: Vec<String>,
-    /// The directory of the logs, if they are kept.
-    pub logs: Option<PathBuf>,
-}
 
 /// A server, a proxy and nodes, for runs and for tests.
 #[derive(Debug)]
@@ -229,16 +184,14 @@ fn via(url: &str, proxy: &Proxy) -> String {
 
 /// The state of one run.
 struct Director {
-    plan: Plan,
+    course: Course,
     stage: Stage,
     rng: Rng,
     deck: Deck,
-    begun: Instant,
     resumes: Vec<(Instant, u64)>,
     heals: Vec<(Instant, Fault)>,
     leaving: Vec<(u64, NodeProcess, Instant)>,
     server_faults: usize,
-    outcome: Outcome,
 }
 
 /// Runs a plan.
@@ -258,13 +211,11 @@ pub async fn run(plan: Plan) -> Outcome {
         stage,
         rng,
         deck,
-        begun: Instant::now(),
         resumes: Vec::new(),
         heals: Vec::new(),
         leaving: Vec::new(),
         server_faults: 0,
-        outcome: Outcome::default(),
-        plan,
+        course: Course::new(plan),
     };
     director.inject().await;
     director.heal(&callers, lives).await;
@@ -272,21 +223,9 @@ pub async fn run(plan: Plan) -> Outcome {
 }
 
 impl Director {
-    fn say(&self, what: impl std::fmt::Display) {
-        if self.plan.is_verbose {
-            eprintln!("{:8.2} s  {what}", self.begun.elapsed().as_secs_f64());
-        }
-    }
-
-    fn problem(&mut self, what: impl Into<String>) {
-        let what = what.into();
-        self.say(format_args!("PROBLEM {what}"));
-        self.outcome.problems.push(what);
-    }
-
     async fn inject(&mut self) {
-        while self.deck.total() < self.plan.faults || self.begun.elapsed() < self.plan.time {
-            let pause = self.rng.between(self.plan.pause_ms.0, self.plan.pause_ms.1);
+        while !self.course.is_over(self.deck.total()) {
+            let pause = self.rng.between(self.course.plan.pause_ms.0, self.course.plan.pause_ms.1);
             let next = Instant::now() + Duration::from_millis(pause);
             while Instant::now() < next {
                 self.tend().await;
@@ -295,7 +234,7 @@ impl Director {
             let fault = self.deck.draw();
             if let Some(detail) = self.apply(fault).await {
                 self.deck.count(fault);
-                self.say(format_args!("{:4} {fault}: {detail}", self.deck.total()));
+                self.course.say(format_args!("{:4} {fault}: {detail}", self.deck.total()));
             }
         }
     }
@@ -308,7 +247,8 @@ impl Director {
 
     /// A random time, as a percentage of the lease.
     fn around_lease(&mut self, low_percent: u64, high_percent: u64) -> Duration {
-        self.plan.lease * u32::try_from(self.rng.between(low_percent, high_percent)).unwrap_or(100) / 100
+        self.course.plan.lease * u32::try_from(self.rng.between(low_percent, high_percent)).unwrap_or(100)
+            / 100
     }
 
     async fn apply(&mut self, fault: Fault) -> Option<String> {
@@ -325,7 +265,7 @@ impl Director {
                 Some(format!("node {victim} for {time:?}"))
             }
             Fault::AddNode => {
-                let room = self.stage.fleet.numbers().len() < self.plan.nodes.1;
+                let room = self.stage.fleet.numbers().len() < self.course.plan.nodes.1;
                 room.then(|| format!("node {}", self.add()))
             }
             Fault::StopNode => {
@@ -406,12 +346,12 @@ impl Director {
             if had_worked {
                 let code = status.code();
                 let why = if code == Some(i32::from(FAILED)) { "its runtime stopped" } else { "it ended" };
-                self.problem(format!("node {number}: {why} by itself ({status})"));
+                self.course.problem(format!("node {number}: {why} by itself ({status})"));
             } else {
-                self.outcome.not_started += 1;
+                self.course.outcome.not_started += 1;
             }
         }
-        while self.stage.fleet.numbers().len() < self.plan.nodes.0 {
+        while self.stage.fleet.numbers().len() < self.course.plan.nodes.0 {
             self.add();
         }
     }
@@ -433,12 +373,12 @@ impl Director {
             }
             None => true,
         });
-        problems.into_iter().for_each(|problem| self.problem(problem));
+        problems.into_iter().for_each(|problem| self.course.problem(problem));
     }
 
     /// Ends all faults, and waits until everything has finished.
     async fn heal(&mut self, callers: &Callers, mut lives: tokio::task::JoinSet<()>) {
-        self.say("healing");
+        self.course.say("healing");
         let begun = Instant::now();
         self.stage.proxy.heal();
         self.heals.clear();
@@ -464,11 +404,11 @@ impl Director {
             () = finished => true,
             () = deadline => false,
         };
-        self.outcome.healing = begun.elapsed();
+        self.course.outcome.healing = begun.elapsed();
         if !is_over {
             let open = snapshot::unfinished(&self.stage.database().await, SCHEMA).await.unwrap_or_default();
             let first: Vec<_> = open.iter().take(10).collect();
-            self.problem(format!("I17: {} instances never finish: {first:?}", open.len()));
+            self.course.problem(format!("I17: {} instances never finish: {first:?}", open.len()));
         }
         self.tend().await;
     }
@@ -478,7 +418,7 @@ impl Director {
         for number in self.stage.fleet.numbers() {
             let mut node = self.stage.fleet.remove(number).expect("a node of the fleet");
             if !node.ready().await {
-                self.problem(format!("node {number} did not start after the faults"));
+                self.course.problem(format!("node {number} did not start after the faults"));
                 continue;
             }
             node.terminate();
@@ -489,21 +429,21 @@ impl Director {
             tokio::time::sleep(TICK).await;
         }
         let (problems, endings) = self.stage.problems().await;
-        self.outcome.problems.extend(callers.problems());
-        self.outcome.problems.extend(problems);
+        self.course.outcome.problems.extend(callers.problems());
+        self.course.outcome.problems.extend(problems);
         let missing = self.deck.missing();
         if !missing.is_empty() {
-            self.outcome.problems.push(format!("faults that never happened: {missing:?}"));
+            self.course.outcome.problems.push(format!("faults that never happened: {missing:?}"));
         }
-        self.outcome.endings = endings;
-        self.outcome.faults = self.deck.counts().clone();
-        self.outcome.cuts = self.stage.proxy.cuts();
-        self.outcome.repeated_requests = callers.errors();
+        self.course.outcome.endings = endings;
+        self.course.outcome.faults = self.deck.counts().clone();
+        self.course.outcome.cuts = self.stage.proxy.cuts();
+        self.course.outcome.repeated_requests = callers.errors();
         let effects = self.stage.effects.entries();
-        self.outcome.repeated_runs = crate::log::client_log(&[], &effects).repeated_runs();
-        if !self.outcome.problems.is_empty() || self.plan.keeps_logs {
-            self.outcome.logs = Some(self.stage.keep());
+        self.course.outcome.repeated_runs = crate::log::client_log(&[], &effects).repeated_runs();
+        if !self.course.outcome.problems.is_empty() || self.course.plan.keeps_logs {
+            self.course.outcome.logs = Some(self.stage.keep());
         }
-        self.outcome
+        self.course.outcome
     }
 }

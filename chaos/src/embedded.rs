@@ -11,11 +11,11 @@ use perennial::Client;
 use perennial_testkit::Rng;
 
 use crate::callers::Callers;
-use crate::director::{Outcome, Plan};
 use crate::faults::{Deck, Fault};
 use crate::fleet::Fleet;
 use crate::log::Log;
 use crate::node::{FAILED, NOT_STARTED, NodeOptions};
+use crate::plan::{Course, Outcome, Plan};
 use crate::small_disk::SmallDisk;
 use crate::sqlite_snapshot;
 use crate::verdict;
@@ -33,15 +33,13 @@ const LEFT_BYTES: u64 = 64 << 10;
 
 /// The state of one run.
 struct Director {
-    plan: Plan,
+    course: Course,
     rng: Rng,
     deck: Deck,
-    begun: Instant,
     fleet: Fleet,
     file: PathBuf,
     /// `None` if this process may not mount one: then processes get a limit on the size of files.
     disk: Option<SmallDisk>,
-    outcome: Outcome,
 }
 
 /// Runs a plan on a new file. The number of nodes in the plan is not used: there is one owner.
@@ -72,8 +70,7 @@ pub async fn run(plan: Plan) -> Outcome {
     let callers_log = Log::open(&template.callers_log(), "director").expect("the log can be opened");
     let effects = Log::open(&template.effects_log(), "director").expect("the log can be opened");
     let fleet = Fleet::new(plan.program.clone(), template);
-    let (begun, outcome) = (Instant::now(), Outcome::default());
-    let mut director = Director { plan, rng, deck, begun, fleet, file, disk, outcome };
+    let mut director = Director { course: Course::new(plan), rng, deck, fleet, file, disk };
     director.start(None).await;
     let client = Client::open(&director.fleet.template().url).expect("the store is there");
     let callers = Callers::new(vec![client], callers_log.clone());
@@ -81,7 +78,7 @@ pub async fn run(plan: Plan) -> Outcome {
     director.inject().await;
     director.heal(&callers, lives).await;
     director.stop().await;
-    let Director { file, mut outcome, deck, plan, .. } = director;
+    let Director { file, deck, course: Course { plan, mut outcome, .. }, .. } = director;
     match sqlite_snapshot::read(&file) {
         Ok(snapshot) => {
             outcome.endings = verdict::endings(&snapshot);
@@ -107,18 +104,6 @@ pub async fn run(plan: Plan) -> Outcome {
 }
 
 impl Director {
-    fn say(&self, what: impl std::fmt::Display) {
-        if self.plan.is_verbose {
-            eprintln!("{:8.2} s  {what}", self.begun.elapsed().as_secs_f64());
-        }
-    }
-
-    fn problem(&mut self, what: impl Into<String>) {
-        let what = what.into();
-        self.say(format_args!("PROBLEM {what}"));
-        self.outcome.problems.push(what);
-    }
-
     /// Starts a process, which has to become the owner.
     async fn start(&mut self, file_limit: Option<u64>) -> u64 {
         let options = NodeOptions { file_limit, ..self.fleet.template().clone() };
@@ -131,14 +116,14 @@ impl Director {
     async fn owns(&mut self, number: u64) {
         let ready = tokio::time::timeout(PATIENCE, self.fleet.node(number).ready()).await;
         if ready != Ok(true) {
-            self.problem(format!("node {number} does not become the owner"));
+            self.course.problem(format!("node {number} does not become the owner"));
         }
     }
 
     /// The number of the process that owns the file, which is started if it has ended.
     async fn owner(&mut self) -> u64 {
         for (number, status, _) in self.fleet.take_ended() {
-            self.problem(format!("node {number} ended by itself ({status})"));
+            self.course.problem(format!("node {number} ended by itself ({status})"));
         }
         match self.fleet.at_work().first() {
             Some(number) => *number,
@@ -147,14 +132,14 @@ impl Director {
     }
 
     async fn inject(&mut self) {
-        while self.deck.total() < self.plan.faults || self.begun.elapsed() < self.plan.time {
+        while !self.course.is_over(self.deck.total()) {
             let owner = self.owner().await;
-            let pause = self.rng.between(self.plan.pause_ms.0, self.plan.pause_ms.1);
+            let pause = self.rng.between(self.course.plan.pause_ms.0, self.course.plan.pause_ms.1);
             tokio::time::sleep(Duration::from_millis(pause)).await;
             let fault = self.deck.draw();
             let detail = self.apply(fault, owner).await;
             self.deck.count(fault);
-            self.say(format_args!("{:4} {fault}: {detail}", self.deck.total()));
+            self.course.say(format_args!("{:4} {fault}: {detail}", self.deck.total()));
         }
     }
 
@@ -170,7 +155,7 @@ impl Director {
             }
             Fault::PauseOwner => {
                 let percent = u32::try_from(self.rng.between(120, 250)).unwrap_or(120);
-                let time = self.plan.lease * percent / 100;
+                let time = self.course.plan.lease * percent / 100;
                 self.fleet.node(owner).pause();
                 let rival = self.fleet.add();
                 tokio::time::sleep(time).await;
@@ -203,7 +188,7 @@ impl Director {
         let Some(mut node) = self.fleet.remove(rival) else { return };
         let code = node.end_within(PATIENCE).await.and_then(|status| status.code());
         if node.is_ready() || code != Some(i32::from(NOT_STARTED)) {
-            self.problem(format!("node {rival} was not refused beside the owner: {code:?}"));
+            self.course.problem(format!("node {rival} was not refused beside the owner: {code:?}"));
         }
     }
 
@@ -218,7 +203,7 @@ impl Director {
             }
         };
         if let Err(error) = is_filled {
-            self.problem(format!("the disk cannot be filled: {error}"));
+            self.course.problem(format!("the disk cannot be filled: {error}"));
         }
         let begun = Instant::now();
         let ended = match self.fleet.remove(number) {
@@ -226,7 +211,7 @@ impl Director {
             None => None,
         };
         if ended.and_then(|status| status.code()) != Some(i32::from(FAILED)) {
-            self.problem(format!("node {number} did not stop on a full disk: {ended:?}"));
+            self.course.problem(format!("node {number} did not stop on a full disk: {ended:?}"));
         }
         if let Some(disk) = &self.disk {
             disk.empty().expect("what was written can be deleted");
@@ -245,7 +230,7 @@ impl Director {
 
     /// Waits until everything has finished without further faults.
     async fn heal(&mut self, callers: &Callers, mut lives: tokio::task::JoinSet<()>) {
-        self.say("healing");
+        self.course.say("healing");
         let begun = Instant::now();
         self.owner().await;
         callers.stop();
@@ -262,11 +247,11 @@ impl Director {
             }
         };
         let is_over = tokio::time::timeout(HEALING_PATIENCE, finished).await.is_ok();
-        self.outcome.healing = begun.elapsed();
+        self.course.outcome.healing = begun.elapsed();
         if !is_over {
             let open = sqlite_snapshot::unfinished(&self.file).unwrap_or_default();
             let first: Vec<_> = open.iter().take(10).collect();
-            self.problem(format!("I17: {} instances never finish: {first:?}", open.len()));
+            self.course.problem(format!("I17: {} instances never finish: {first:?}", open.len()));
         }
     }
 
@@ -277,7 +262,7 @@ impl Director {
             node.terminate();
             let ended = node.end_within(PATIENCE).await;
             if !ended.is_some_and(|status| status.success()) {
-                self.problem(format!("node {number} did not stop gracefully: {ended:?}"));
+                self.course.problem(format!("node {number} did not stop gracefully: {ended:?}"));
             }
         }
     }

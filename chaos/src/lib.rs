@@ -20,6 +20,7 @@ pub mod journal;
 pub mod kinds;
 pub mod log;
 pub mod node;
+pub mod plan;
 pub mod proxy;
 pub mod small_disk;
 pub mod snapshot;
@@ -27,4 +28,4 @@ pub mod sqlite_snapshot;
 pub mod takeover;
 pub mod verdict;
 
-pub use director::{Outcome, Plan};
+pub use plan::{Outcome, Plan};

@@ -14,8 +14,8 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-/// The text that identifies a prepared statement as a commit of a batch.
-const COMMIT: &[u8] = b"commit_batch";
+/// The texts that identify a prepared statement as a commit of a batch.
+const COMMITS: [&[u8]; 2] = [b"commit_batch", b"plain_commit"];
 /// Codes of requests that may precede the startup message: TLS and GSS encryption.
 const BEFORE_START: [u32; 2] = [80_877_103, 80_877_104];
 const BUFFER: usize = 64 << 10;
@@ -214,7 +214,8 @@ impl Messages {
         while let Some(message) = self.next() {
             let mut parts = message.get(5..).unwrap_or_default().split(|byte| *byte == 0);
             let (first, second) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
-            let is_about_commit = second.windows(COMMIT.len()).any(|window| window == COMMIT);
+            let is_about_commit =
+                COMMITS.iter().any(|name| second.windows(name.len()).any(|window| window == *name));
             match message.first() {
                 // Parse: name of the statement, text.
                 Some(b'P') if self.has_started && is_about_commit => {

@@ -71,6 +71,12 @@ impl Place {
         };
         Site { lanes: self.lanes, ..site }
     }
+
+    /// The store at the server's URL, which names its schema.
+    pub(crate) fn existing(&self) -> Site {
+        let url = self.server().unwrap_or_default().to_owned();
+        Site { url, place: SitePlace::Memory, lanes: self.lanes }
+    }
 }
 
 fn is_postgres(url: &str) -> bool {
@@ -81,7 +87,7 @@ fn is_postgres(url: &str) -> bool {
 pub(crate) struct Site {
     pub(crate) url: String,
     place: SitePlace,
-    lanes: usize,
+    pub(crate) lanes: usize,
 }
 
 enum SitePlace {

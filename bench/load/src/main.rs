@@ -7,6 +7,7 @@ mod bare;
 mod figures;
 mod fleet;
 mod http;
+mod nodes;
 mod peers;
 mod postgres;
 mod workloads;
@@ -36,6 +37,12 @@ struct Arguments {
     /// Number of lanes, which commit side by side [default: what the store recommends]
     #[arg(long, default_value_t = 0)]
     lanes: usize,
+    /// Number of nodes, each in a process of its own with its share of the load; for hello on PostgreSQL
+    #[arg(long, default_value_t = 1)]
+    nodes: usize,
+    /// Join the nodes of another process, as this one of them
+    #[arg(long, hide = true)]
+    join: Option<usize>,
     /// A program that runs the same workloads on another system; needs a PostgreSQL store. `cargo xtask bench --peers`
     /// builds and passes them
     #[arg(long)]
@@ -78,20 +85,27 @@ enum Workload {
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let Arguments { workloads, store, json, runs, lanes, peer: peers, metrics, quick } = Arguments::parse();
+    let Arguments { workloads, store, json, runs, lanes, nodes, join, peer: peers, metrics, quick } =
+        Arguments::parse();
     if metrics {
         // The handle renders; the recorder stays installed.
         let _ = perennial_server::prometheus::install()?;
     }
     let workloads = if workloads.is_empty() { Workload::value_variants().to_vec() } else { workloads };
     let place = Place::new(store, lanes)?;
+    if let Some(number) = join {
+        return nodes::join(&place, number, nodes).await;
+    }
     if !json {
         println!("store {}, {runs} runs each, {} cores", place.name(), std::thread::available_parallelism()?);
     }
     for workload in workloads {
         let runs = if quick { 1 } else { runs.max(1) };
         let scale = if quick { 20 } else { 1 };
-        let ours = measure(workload, &place, runs, scale).await?;
+        let ours = match workload {
+            Workload::Hello if nodes > 1 => nodes::hello(&place, runs, 20_000 / scale, nodes).await?,
+            _ => measure(workload, &place, runs, scale).await?,
+        };
         ours.iter().for_each(|report| report.print(json));
         for peer in &peers {
             let server = place.server().ok_or("peers need a PostgreSQL store: --store postgres:")?;

@@ -26,15 +26,25 @@ pub(crate) async fn run_many(
     in_flight: usize,
     input: &Payload,
 ) -> Outcome<()> {
-    let run = |index: u64| {
-        let (client, id, input) = (client.clone(), format!("{prefix}-{index}"), input.clone());
-        let name = name.to_owned();
+    run_ids(client, name, (0..count).map(|index| format!("{prefix}-{index}")), in_flight, input).await
+}
+
+/// Starts an instance for each id, `in_flight` at a time, and waits for each.
+pub(crate) async fn run_ids(
+    client: &Client,
+    name: &str,
+    ids: impl Iterator<Item = String>,
+    in_flight: usize,
+    input: &Payload,
+) -> Outcome<()> {
+    let run = |id: String| {
+        let (client, name, input) = (client.clone(), name.to_owned(), input.clone());
         async move {
             client.start(&name, &id, input).await?;
             client.result(&id).await.map(|_| ())
         }
     };
-    let mut running = stream::iter((0..count).map(run)).buffer_unordered(in_flight);
+    let mut running = stream::iter(ids.map(run)).buffer_unordered(in_flight);
     while let Some(done) = running.next().await {
         done?;
     }

@@ -7,10 +7,11 @@ use std::process::ExitCode;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use clap::Parser;
-use perennial_chaos::director::{Outcome, Plan, run};
+use perennial_chaos::director::run;
 use perennial_chaos::embedded;
 use perennial_chaos::idle::{self, IdleCost};
 use perennial_chaos::takeover;
+use perennial_chaos::{Outcome, Plan};
 
 /// Runs nodes as processes over one store, under a mixed load, and injects faults.
 #[derive(Debug, Parser)]

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use perennial_chaos::director::{Plan, run};
+use perennial_chaos::Plan;
+use perennial_chaos::director::run;
 use perennial_chaos::embedded;
 use perennial_chaos::takeover;
 
@@ -10,18 +11,7 @@ use crate::support::{LEASE, program};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn n9_fifty_faults_lose_nothing_and_double_nothing() {
-    let outcome = run(Plan {
-        program: program().to_owned(),
-        seed: 13,
-        faults: 50,
-        time: Duration::ZERO,
-        nodes: (3, 5),
-        lease: LEASE,
-        pause_ms: (100, 500),
-        is_verbose: true,
-        keeps_logs: false,
-    })
-    .await;
+    let outcome = run(Plan::short(program(), 50, LEASE)).await;
     println!("{outcome:#?}");
     assert_eq!(outcome.problems, Vec::<String>::new());
     assert!(outcome.cuts > 0, "no connection was cut at a commit");
@@ -31,18 +21,7 @@ async fn n9_fifty_faults_lose_nothing_and_double_nothing() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn g32_faults_of_the_owner_of_a_file_and_of_its_disk_lose_nothing() {
-    let outcome = embedded::run(Plan {
-        program: program().to_owned(),
-        seed: 13,
-        faults: 12,
-        time: Duration::ZERO,
-        nodes: (1, 1),
-        lease: LEASE,
-        pause_ms: (100, 500),
-        is_verbose: true,
-        keeps_logs: false,
-    })
-    .await;
+    let outcome = embedded::run(Plan::short(program(), 12, LEASE)).await;
     println!("{outcome:#?}");
     assert_eq!(outcome.problems, Vec::<String>::new());
     assert!(outcome.repeated_runs > 0, "no fault interrupted an activity");

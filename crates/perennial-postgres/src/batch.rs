@@ -371,7 +371,7 @@ impl<'c> Sends<'c> {
 }
 
 /// Checks that PostgreSQL can store every value of a member unchanged.
-fn check(member: &Commit) -> Result<(), String> {
+pub(crate) fn check(member: &Commit) -> Result<(), String> {
     for turn in member.turn.iter().chain(&member.more_turns) {
         exact(turn.execution)?;
         if exact(turn.number)? == 0 {

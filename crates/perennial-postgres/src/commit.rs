@@ -1,4 +1,4 @@
-//! Commits a batch with one call of `commit_batch`.
+//! Commits a batch: with one statement if it is plain, otherwise with one call of `commit_batch`.
 
 use std::sync::LazyLock;
 
@@ -12,8 +12,9 @@ use tokio_postgres::types::Type;
 use uuid::Uuid;
 
 use crate::batch::Batch;
-use crate::connection::Argument;
-use crate::failure::{Access, CallError};
+use crate::connection::{Argument, is_lost};
+use crate::failure::{Access, CallError, classify};
+use crate::plain_batch::PlainBatch;
 use crate::row::{column, number, read_instance};
 use crate::store::Inner;
 
@@ -40,17 +41,15 @@ pub(crate) async fn commit(
     session: SessionId,
     commits: &[Commit],
 ) -> Result<Vec<CommitOutcome>, StoreError> {
+    if let Some(outcomes) = commit_plain(inner, session, commits).await? {
+        return Ok(outcomes);
+    }
     let (batch, checked) = Batch::of(commits);
     if batch.len() == 0 {
         return Ok(checked.into_iter().filter_map(Result::err).map(CommitOutcome::Rejected).collect());
     }
-    let rows: usize = commits.iter().map(rows_of).sum();
-    if rows > MAX_ROWS && commits.len() > 1 {
-        return refused(commits, format!("{rows} rows are too many for one transaction"));
-    }
-    let weight: u64 = commits.iter().map(Commit::weight).sum();
-    if weight > MAX_BYTES {
-        return refused(commits, format!("{weight} bytes are too many for one transaction"));
+    if let Err(reason) = bounds(commits) {
+        return refused(commits, reason);
     }
     let (id, at) = (Uuid::from_u128(session.0), inner.at());
     let mut arguments: Vec<Argument<'_>> = vec![(&id, Type::UUID), (&at, Type::INT8)];
@@ -60,7 +59,7 @@ pub(crate) async fn commit(
         47 => &ROWS,
         _ => &ALL,
     };
-    let rows = match inner.call(sql, &arguments, Access::Writes).await {
+    let rows = match inner.call(sql, &arguments, Access::Commits).await {
         Ok(rows) => rows,
         Err(CallError::Refused(reason)) => return refused(commits, reason),
         Err(error) => return Err(error.into_error()),
@@ -87,6 +86,49 @@ pub(crate) async fn commit(
     }
     inner.hints.notify(&changes);
     Ok(outcomes)
+}
+
+/// Commits a batch with one statement if it is plain and nothing prevents any of its members from being written.
+async fn commit_plain(
+    inner: &Inner,
+    session: SessionId,
+    commits: &[Commit],
+) -> Result<Option<Vec<CommitOutcome>>, StoreError> {
+    let options = &inner.target.options;
+    // The settings that keep the statement's plan belong to a connection, which a pooler shares.
+    if options.pooler || options.read_only || bounds(commits).is_err() {
+        return Ok(None);
+    }
+    let Some(batch) = PlainBatch::of(session, commits) else { return Ok(None) };
+    let written = {
+        let mut connection = inner.pool.get_for_commit().await?;
+        connection.execute(batch.statement(), &batch.arguments().0).await
+    };
+    match written {
+        Ok(0) => Ok(None),
+        Ok(_) => {
+            let mut changes = Changes::default();
+            commits.iter().for_each(|member| add_hints(member, &[], &ShardSet::EMPTY, &mut changes));
+            inner.hints.notify(&changes);
+            Ok(Some(commits.iter().map(|_| CommitOutcome::Durable { sent: Vec::new() }).collect()))
+        }
+        // The transaction was rolled back.
+        Err(error) if !is_lost(&error) => Ok(None),
+        Err(error) => Err(classify(&error, Access::Commits).into_error()),
+    }
+}
+
+/// Checks that a batch is not too large for one transaction.
+fn bounds(commits: &[Commit]) -> Result<(), String> {
+    let rows: usize = commits.iter().map(rows_of).sum();
+    if rows > MAX_ROWS && commits.len() > 1 {
+        return Err(format!("{rows} rows are too many for one transaction"));
+    }
+    let weight: u64 = commits.iter().map(Commit::weight).sum();
+    if weight > MAX_BYTES {
+        return Err(format!("{weight} bytes are too many for one transaction"));
+    }
+    Ok(())
 }
 
 /// Approximate number of rows that a member touches.

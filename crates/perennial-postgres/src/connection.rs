@@ -23,7 +23,7 @@ pub(crate) type Argument<'a> = (&'a (dyn ToSql + Sync), Type);
 /// functions have settings of their own.
 const SETTINGS: &str = "SET default_transaction_isolation = 'read committed'; \
      SET enable_seqscan = off; SET max_parallel_workers_per_gather = 0; SET jit = off; SET statement_timeout = 0; \
-     SET lock_timeout = 0; SET idle_in_transaction_session_timeout = 0; SET bytea_output = 'hex'";
+     SET lock_timeout = 0; SET plan_cache_mode = force_generic_plan; SET idle_in_transaction_session_timeout = 0; SET bytea_output = 'hex'";
 
 pub(crate) struct Connection {
     client: Client,
@@ -70,6 +70,22 @@ impl Connection {
         rows
     }
 
+    /// Runs a statement that returns no rows, in a transaction of its own. Returns the number of rows that it wrote.
+    pub(crate) async fn execute(
+        &mut self,
+        sql: &'static str,
+        arguments: &[Argument<'_>],
+    ) -> Result<u64, Error> {
+        self.is_busy = true;
+        let written = async {
+            let statement = self.statement(sql, arguments).await?;
+            self.client.execute_raw(&statement, arguments.iter().map(|(value, _)| *value)).await
+        };
+        let written = written.await;
+        self.is_busy = written.as_ref().is_err_and(is_lost);
+        written
+    }
+
     /// Like `query`, but the statement is planned for these arguments. Use it where the best plan depends on them.
     pub(crate) async fn query_planned(
         &mut self,
@@ -77,9 +93,28 @@ impl Connection {
         arguments: &[Argument<'_>],
     ) -> Result<Vec<Row>, Error> {
         self.is_busy = true;
-        let rows = self.client.query_typed(&self.of_schema(sql), arguments).await;
+        let rows = self.run_planned(sql, arguments).await;
         self.is_busy = rows.as_ref().is_err_and(is_lost);
         rows
+    }
+
+    async fn run_planned(&mut self, sql: &str, arguments: &[Argument<'_>]) -> Result<Vec<Row>, Error> {
+        let (client, sql) = (&self.client, self.of_schema(sql));
+        let read = client.query_typed(&sql, arguments);
+        if self.target.options.pooler {
+            return read.await;
+        }
+        // tokio-postgres sends requests in the order in which their futures are first polled. After an error, COMMIT ends
+        // the transaction, too.
+        let (begun, rows, ended) = join3(
+            client.batch_execute("BEGIN READ ONLY; SET LOCAL plan_cache_mode = force_custom_plan"),
+            read,
+            client.batch_execute("COMMIT"),
+        )
+        .await;
+        begun?;
+        let rows = rows?;
+        ended.map(|()| rows)
     }
 
     async fn run(&mut self, sql: &'static str, arguments: &[Argument<'_>]) -> Result<Vec<Row>, Error> {

@@ -39,6 +39,8 @@ impl CallError {
 pub(crate) enum Access {
     Reads,
     Writes,
+    /// Writes a batch, on a connection kept for that.
+    Commits,
 }
 
 pub(crate) fn classify(error: &Error, access: Access) -> CallError {
@@ -46,7 +48,7 @@ pub(crate) fn classify(error: &Error, access: Access) -> CallError {
     let lost = |text| match access {
         // Nothing was changed, so the call can be repeated on another connection.
         Access::Reads => CallError::Lost(text),
-        Access::Writes => CallError::Store(StoreError::Unknown(text)),
+        Access::Writes | Access::Commits => CallError::Store(StoreError::Unknown(text)),
     };
     let Some(answer) = error.as_db_error().filter(|_| !is_lost(error)) else { return lost(text) };
     let text = format!("{} ({})", answer.message(), answer.code().code());

@@ -39,6 +39,7 @@ mod list;
 mod new_rows;
 mod options;
 mod passes;
+mod plain_batch;
 mod pool;
 mod requests;
 mod row;

@@ -84,7 +84,8 @@ impl PostgresOptions {
         self
     }
 
-    /// Sets the maximum number of connections, at least 1. The default is 10. Hints use one more. In the URL:
+    /// Sets the maximum number of connections, at least 1. The default is 10. Half of them, but at most four, are used by
+    /// commits alone. Hints use one more. In the URL:
     /// `connections=`.
     #[must_use]
     pub fn connections(mut self, connections: usize) -> PostgresOptions {

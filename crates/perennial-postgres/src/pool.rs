@@ -7,23 +7,39 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 
 use crate::connection::Connection;
 use crate::options::Target;
+use crate::store::MAX_LANES;
 
 pub(crate) struct Pool {
     target: Arc<Target>,
     slots: Semaphore,
+    /// Slots that only commits use, so that they do not wait for many reads and sends. There may be none.
+    commit_slots: Semaphore,
     /// Used as a stack: the connection used last is reused first, because the server has its plans cached.
     idle: Mutex<Vec<Connection>>,
 }
 
 impl Pool {
     pub(crate) fn new(target: Arc<Target>) -> Pool {
-        let slots = Semaphore::new(target.options.connections);
-        Pool { target, slots, idle: Mutex::default() }
+        let connections = target.options.connections;
+        // A lane has one commit in progress at a time.
+        let for_commits = (connections / 2).min(MAX_LANES);
+        let slots = Semaphore::new(connections - for_commits);
+        Pool { target, slots, commit_slots: Semaphore::new(for_commits), idle: Mutex::default() }
     }
 
     /// Returns a connection for one call. Waits until one is free.
     pub(crate) async fn get(&self) -> Result<PooledConnection<'_>, StoreError> {
-        let slot = self.slots.acquire().await.map_err(|_| StoreError::Closed)?;
+        self.get_in(&self.slots).await
+    }
+
+    /// Returns a connection for a commit.
+    pub(crate) async fn get_for_commit(&self) -> Result<PooledConnection<'_>, StoreError> {
+        let has_own = self.target.options.connections > 1;
+        self.get_in(if has_own { &self.commit_slots } else { &self.slots }).await
+    }
+
+    async fn get_in<'p>(&'p self, slots: &'p Semaphore) -> Result<PooledConnection<'p>, StoreError> {
+        let slot = slots.acquire().await.map_err(|_| StoreError::Closed)?;
         let connection = match self.take() {
             Some(connection) => connection,
             None => Connection::open(&self.target).await?,
@@ -34,6 +50,7 @@ impl Pool {
     /// Refuses further calls and closes the idle connections.
     pub(crate) fn close(&self) {
         self.slots.close();
+        self.commit_slots.close();
         self.lock().clear();
     }
 

@@ -28,7 +28,7 @@ const READ_TRIES: u32 = 3;
 const PAUSE: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(100));
 
 /// More concurrent batches per process than this do not increase the server's throughput.
-const MAX_LANES: usize = 4;
+pub(crate) const MAX_LANES: usize = 4;
 
 /// A store in a schema of a PostgreSQL database, for any number of nodes.
 ///
@@ -59,14 +59,18 @@ impl Inner {
         arguments: &[Argument<'_>],
         access: Access,
     ) -> Result<Vec<Row>, CallError> {
-        if self.target.options.read_only && access == Access::Writes {
+        if self.target.options.read_only && access != Access::Reads {
             let reason = "this process opened the store to read it; changes are refused";
             return Err(CallError::Store(StoreError::InUse(reason.to_owned())));
         }
         let mut pause = PAUSE.0;
         let mut tries = 1;
         loop {
-            let mut connection = self.pool.get().await.map_err(CallError::Store)?;
+            let connection = match access {
+                Access::Commits => self.pool.get_for_commit().await,
+                Access::Reads | Access::Writes => self.pool.get().await,
+            };
+            let mut connection = connection.map_err(CallError::Store)?;
             match connection.query(sql, arguments).await.map_err(|error| classify(&error, access)) {
                 Err(CallError::Retry(_)) if tries < TRIES => {}
                 Err(CallError::Lost(_)) if tries < READ_TRIES => {}

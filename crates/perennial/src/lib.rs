@@ -38,6 +38,7 @@
 //! contains the recorded events, [`typed`] the traits that the typed calls use.
 
 mod activity;
+mod change_hints;
 pub mod client;
 pub mod codec;
 mod error;

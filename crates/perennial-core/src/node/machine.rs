@@ -50,7 +50,7 @@ impl Node {
         let session = SessionId(u128::from(stream.draw()) << 64 | u128::from(stream.draw()));
         let mut node = Node {
             lease: LeaseKeeper::new(session, options.lease_ms),
-            membership: Membership::new(session, options.info.owns_shards, options.lanes),
+            membership: Membership::new(session, &options),
             routes: vec![None; SHARDS],
             taken: Taken::new(options.task_lease_ms, options.healthy),
             tenures: u64::MAX,

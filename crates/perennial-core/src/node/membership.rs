@@ -6,6 +6,7 @@ use crate::lane::{Moment, TurnClock};
 use crate::store::{Directory, SessionId};
 
 use super::calls::RETRY_PAUSE;
+use super::options::NodeOptions;
 use super::output::NodeOutput;
 use super::share::{self, LiveOwners, PeerCode};
 
@@ -16,6 +17,8 @@ const HINTED_LOOK_PAUSE: Duration = Duration::from_millis(50);
 pub(super) struct Membership {
     node: SessionId,
     owns_shards: bool,
+    /// The machine, if its nodes share the lanes that are useful on it.
+    host: Option<String>,
     /// The store's clock as far as this node knows it.
     clock: TurnClock,
     /// How many shards this node should hold, once it has read the directory.
@@ -34,13 +37,15 @@ pub(super) struct Membership {
 }
 
 impl Membership {
-    pub(super) fn new(node: SessionId, owns_shards: bool, lanes: usize) -> Membership {
+    pub(super) fn new(node: SessionId, options: &NodeOptions) -> Membership {
+        let NodeOptions { info, lanes, shares_machine, .. } = options;
         Membership {
             node,
-            owns_shards,
+            owns_shards: info.owns_shards,
+            host: shares_machine.then(|| info.host.clone()),
             clock: TurnClock::default(),
             share: None,
-            targets: vec![None; lanes],
+            targets: vec![None; *lanes],
             peer_code: PeerCode::default(),
             look_at: None,
             hinted_look_at: None,
@@ -124,8 +129,10 @@ impl Membership {
         let can_be_had = std::mem::take(&mut self.expects_free_shards) && share::has_free_shards(directory)
             || share::has_expired_owner(self.node, directory);
         let lanes = self.targets.len();
+        let neighbours = self.host.as_ref().map_or(0, |host| owners.neighbours_of(self.node, host));
+        let used = (lanes / (neighbours + 1)).max(1);
         for (lane, target) in self.targets.iter_mut().enumerate() {
-            let shards = share::part(share, lanes, lane);
+            let shards = if lane < used { share::part(share, used, lane) } else { 0 };
             if target.replace(shards) != Some(shards) || can_be_had {
                 outputs.push(NodeOutput::Target { lane, shards });
             }
@@ -140,6 +147,7 @@ impl Membership {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::store::{NodeInfo, SessionRole, SessionRow};
 
     const fn at(ms: u64) -> Moment {
         Duration::from_millis(ms)
@@ -147,7 +155,7 @@ mod tests {
 
     #[test]
     fn n12_many_hints_in_a_row_are_one_read_of_the_directory() {
-        let mut membership = Membership::new(SessionId(1), true, 1);
+        let mut membership = Membership::new(SessionId(1), &NodeOptions::default());
         membership.handle_hint(at(1_000));
         membership.handle_hint(at(1_000));
         assert!(membership.take_look(at(1_000)));
@@ -161,8 +169,41 @@ mod tests {
     }
 
     #[test]
+    fn n7_nodes_on_one_machine_use_as_many_lanes_together_as_one_alone() {
+        let info = |host: &str| NodeInfo { owns_shards: true, host: host.to_owned(), ..NodeInfo::default() };
+        let row = |id: u128, host: &str| SessionRow {
+            id: SessionId(id),
+            role: SessionRole::Node,
+            node: SessionId(id),
+            opened_ms: 0,
+            expires_ms: 9_000,
+            shards: 0,
+            info: info(host).encode(),
+        };
+        let targets = |lanes: usize, shares_machine: bool, others: &[&str]| -> Vec<usize> {
+            let options = NodeOptions { info: info("a"), lanes, shares_machine, ..NodeOptions::default() };
+            let mut node = Membership::new(SessionId(1), &options);
+            let others = (2..).zip(others).map(|(id, host)| row(id, host));
+            let sessions = std::iter::once(row(1, "a")).chain(others).collect();
+            let outputs =
+                node.handle_directory(at(1_000), &Directory { now_ms: 5_000, sessions }, false).into_iter();
+            let target =
+                |output| if let NodeOutput::Target { shards, .. } = output { Some(shards) } else { None };
+            outputs.filter_map(target).collect()
+        };
+        assert_eq!(targets(2, true, &[]), [128, 128]);
+        assert_eq!(targets(2, true, &["b"]), [64, 64], "another machine");
+        assert_eq!(targets(2, true, &["a"]), [128, 0]);
+        assert_eq!(targets(4, true, &["a", "b"]), [43, 43, 0, 0]);
+        assert_eq!(targets(4, true, &["a"; 7]), [32, 0, 0, 0], "each uses one at least");
+        assert_eq!(targets(2, false, &["a"]), [64, 64], "its operator chose the number");
+    }
+
+    #[test]
     fn n7_a_worker_does_not_look_for_shards() {
-        let mut worker = Membership::new(SessionId(1), false, 0);
+        let info = NodeInfo { owns_shards: false, ..NodeInfo::default() };
+        let options = NodeOptions { info, lanes: 0, ..NodeOptions::default() };
+        let mut worker = Membership::new(SessionId(1), &options);
         worker.handle_hint(at(1_000));
         assert_eq!(worker.next_wake(), None);
         let directory = Directory { now_ms: 5_000, sessions: Vec::new() };

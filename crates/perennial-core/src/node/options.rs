@@ -13,6 +13,9 @@ pub struct NodeOptions {
     pub served: Served,
     /// How many lanes it has; none if it only works on tasks. Default 1.
     pub lanes: usize,
+    /// Whether lanes give up their shards while other nodes on the same machine own some: together they use as many lanes
+    /// as one of them would alone. More lanes than cores make batches smaller, and each batch costs more. Default `false`.
+    pub shares_machine: bool,
     /// The lease of each task that it takes. Default 30 s. It must be at least twice the lease of the session: if a
     /// task's lease expires while its holder's session is live, that counts as a missed renewal, not as the end of the
     /// holder.
@@ -40,6 +43,7 @@ impl Default for NodeOptions {
             info: NodeInfo { owns_shards: true, ..NodeInfo::default() },
             served: Served::default(),
             lanes: 1,
+            shares_machine: false,
             task_lease_ms: 30_000,
             lease_ms: 10_000,
             quarantine_after: 4,

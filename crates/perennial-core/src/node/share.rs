@@ -52,6 +52,11 @@ impl LiveOwners {
         part(SHARDS, others + 1, place)
     }
 
+    /// How many nodes except one own shards on a machine.
+    pub(super) fn neighbours_of(&self, node: SessionId, host: &str) -> usize {
+        self.0.iter().filter(|(owner, info)| **owner != node && info.host == host).count()
+    }
+
     /// What the nodes except one can run.
     pub(super) fn peer_code(&self, node: SessionId) -> PeerCode {
         let others = self.0.iter().filter(|(owner, _)| **owner != node);

@@ -1,4 +1,5 @@
--- Version 1: commits a batch in one call.
+-- Version 1: commits a batch in one call. Clients commit the most frequent kind of batch with a statement of their own and
+-- call this function for all others.
 --
 -- The caller divides the batch into waves. Members of one wave are independent of each other, so that one statement
 -- writes each part of all of them. Members of the next wave see the effects of the previous ones. The messages of a

@@ -1,6 +1,7 @@
 -- Version 1: tables and indexes. Text is compared by its bytes (COLLATE "C"), as everywhere in Perennial.
 --
--- A later version never changes a function that a running node calls. It adds a function with another name.
+-- A later version never changes a function that a running node calls. It adds a function with another name. Nodes also insert
+-- into `turns` and `instances` and update `instances` themselves: new columns need defaults.
 
 CREATE TABLE meta (
     version  integer NOT NULL,

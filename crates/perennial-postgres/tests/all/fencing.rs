@@ -8,48 +8,79 @@ use perennial_testkit::conformance::instances::{Build, member, outgoing, row, st
 use perennial_testkit::conformance::{answer_of, new_session, waiting};
 use perennial_testkit::postgres::TestServer;
 
-use crate::support::{Sql, durable, schema_of, subject};
+use crate::support::{Path, Sql, durable, schema_of, subject};
 
 #[test]
 fn s1_whoever_ends_a_session_waits_for_its_batch() {
-    let url = TestServer::shared().new_schema();
-    let (store, sql) = (subject(&url), Sql::in_schema(&url));
-    let session = store.own_all();
-    let a = row(1, "a");
-    store.write(session, start(&a));
-    sql.run("BEGIN; LOCK TABLE turns IN EXCLUSIVE MODE");
-    let (reply, batch) = waiting();
-    let commits = store.with_epochs(session, [member(&a).turn(2, "second")]);
-    store.store().commit(session, commits, reply);
-    let beside = Sql::connect(&url);
-    beside.wait_for_waiters(1, &format!("{}\".commit_batch", schema_of(&url)));
-    let new = new_session(SessionRole::Lane, 60_000);
-    let (reply, replaced) = waiting();
-    store.store().replace_session(session, new.clone(), reply);
-    beside.wait_for_waiters(1, &format!("{}\".replace_session", schema_of(&url)));
-    // A renewal does not wait: its lock conflicts neither with the batch's nor with the takeover's. It succeeds, or
-    // fails because the session has ended.
-    sql.run("COMMIT");
-    assert_eq!(answer_of(&batch), Ok(vec![durable()]), "the batch was first");
-    assert_eq!(answer_of(&replaced).unwrap().shards.len(), SHARDS);
-    assert_eq!(store.commit(session, [member(&a).turn(3, "third")]), [CommitOutcome::Fenced]);
-    assert_eq!(store.turns(&a, 1, 0, 10).len(), 2);
+    for path in Path::BOTH {
+        let url = TestServer::shared().new_schema();
+        let (store, sql) = (subject(&url), Sql::in_schema(&url));
+        let session = store.own_all();
+        let a = row(1, "a");
+        store.write(session, start(&a));
+        sql.begin_turn(&a, 2);
+        let (reply, batch) = waiting();
+        let commits = store.with_epochs(session, [path.of(member(&a).turn(2, "second"))]);
+        store.store().commit(session, commits, reply);
+        let beside = Sql::connect(&url);
+        beside.wait_for_waiters(1, &path.pattern(&url));
+        let new = new_session(SessionRole::Lane, 60_000);
+        let (reply, replaced) = waiting();
+        store.store().replace_session(session, new.clone(), reply);
+        beside.wait_for_waiters(1, &format!("{}\".replace_session", schema_of(&url)));
+        // A renewal does not wait: its lock conflicts neither with the batch's nor with the takeover's. It succeeds, or
+        // fails because the session has ended.
+        sql.run("ROLLBACK");
+        assert_eq!(answer_of(&batch), Ok(vec![path.durable()]), "the batch was first");
+        assert_eq!(answer_of(&replaced).unwrap().shards.len(), SHARDS);
+        let late = path.of(member(&a).turn(3, "third"));
+        assert_eq!(store.commit(session, [late]), [CommitOutcome::Fenced]);
+        assert_eq!(store.turns(&a, 1, 0, 10).len(), 2);
+    }
+}
+
+#[test]
+fn s1_a_batch_that_waited_for_the_end_of_its_session_writes_nothing() {
+    for path in Path::BOTH {
+        let url = TestServer::shared().new_schema();
+        let (store, sql) = (subject(&url), Sql::in_schema(&url));
+        let session = store.own_all();
+        let (a, b) = (row(1, "a"), row(2, "b"));
+        store.write(session, start(&a));
+        // Does what a takeover does, without committing.
+        sql.run(
+            "BEGIN; DELETE FROM sessions; \
+             UPDATE shards SET session = gen_random_uuid(), epoch = epoch + 1",
+        );
+        let (reply, batch) = waiting();
+        let ended = RowChange { ended_ms: Some(Some(7)), ..status(Status::Completed) };
+        let members = [path.of(start(&b)), path.of(member(&a).turn(2, "second").changing(ended))];
+        store.store().commit(session, store.with_epochs(session, members), reply);
+        Sql::connect(&url).wait_for_waiters(1, &path.pattern(&url));
+        sql.run("COMMIT");
+        assert_eq!(answer_of(&batch), Ok(vec![CommitOutcome::Fenced; 2]));
+        assert_eq!((store.turns(&a, 1, 0, 10).len(), store.find("b")), (1, None));
+        assert_eq!(store.find("a").unwrap().status, a.status);
+    }
 }
 
 #[test]
 fn s1_a_renewal_does_not_wait_for_a_batch() {
-    let url = TestServer::shared().new_schema();
-    let (store, sql) = (subject(&url), Sql::in_schema(&url));
-    let session = store.own_all();
-    let a = row(1, "a");
-    store.write(session, start(&a));
-    sql.run("BEGIN; LOCK TABLE turns IN EXCLUSIVE MODE");
-    let (reply, batch) = waiting();
-    store.store().commit(session, store.with_epochs(session, [member(&a).turn(2, "second")]), reply);
-    Sql::connect(&url).wait_for_waiters(1, &format!("{}\".commit_batch", schema_of(&url)));
-    store.renew(session).unwrap();
-    sql.run("COMMIT");
-    assert_eq!(answer_of(&batch), Ok(vec![durable()]));
+    for path in Path::BOTH {
+        let url = TestServer::shared().new_schema();
+        let (store, sql) = (subject(&url), Sql::in_schema(&url));
+        let session = store.own_all();
+        let a = row(1, "a");
+        store.write(session, start(&a));
+        sql.begin_turn(&a, 2);
+        let (reply, batch) = waiting();
+        let second = path.of(member(&a).turn(2, "second"));
+        store.store().commit(session, store.with_epochs(session, [second]), reply);
+        Sql::connect(&url).wait_for_waiters(1, &path.pattern(&url));
+        store.renew(session).unwrap();
+        sql.run("ROLLBACK");
+        assert_eq!(answer_of(&batch), Ok(vec![path.durable()]));
+    }
 }
 
 #[test]

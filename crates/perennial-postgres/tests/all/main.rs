@@ -11,5 +11,6 @@ mod hints;
 mod injection;
 mod model;
 mod opening;
+mod plain_batches;
 mod plans;
 mod warnings;

@@ -53,6 +53,7 @@ fn call_everything(store: &Subject) {
     a.attributes = attributes(&[("customer", "\"plan\"")]);
     store.write(session, start(&a).putting([task(&a, 2), task(&a, 3)]));
     store.write(session, start(&b).sending([outgoing(&a, Some("k"), "hi"), starting(&c, "start", None)]));
+    write_plain_batches(store, session);
     let to_id = Outgoing::ToId {
         id: "plan-b".to_owned(),
         dedupe: Some("l".to_owned()),
@@ -98,6 +99,22 @@ fn call_everything(store: &Subject) {
     store.write(session, member(&another).turn(1, "ended").changing(ended()));
     assert_eq!(store.delete([&another]).len(), 1);
     own_everything(store, session, &a);
+}
+
+/// Commits with each form of the statement for plain batches.
+fn write_plain_batches(store: &Subject, session: SessionId) {
+    let rows: Vec<_> = (9_000_010..9_000_030).map(|number| row(number, &format!("plan-{number}"))).collect();
+    let waits = || RowChange { wake_at_ms: Some(Some(u64::MAX >> 1)), ..RowChange::default() };
+    let (some, others) = rows.split_at(10);
+    store.commit(session, some.iter().map(start));
+    store.commit(session, some.iter().map(|row| member(row).turn(2, "second")));
+    store.commit(session, some.iter().map(|row| member(row).turn(3, "third").changing(waits())));
+    let mixed = some.iter().map(|row| member(row).turn(4, "fourth").changing(waits()));
+    store.commit(session, mixed.chain(others.iter().map(start)));
+    for number in 5..7 {
+        store.write(session, member(&some[0]).turn(number, "went on"));
+        store.write(session, member(&some[1]).turn(number, "went on").changing(waits()));
+    }
 }
 
 /// Makes the calls about ownership and upkeep.

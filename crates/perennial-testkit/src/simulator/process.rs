@@ -118,6 +118,7 @@ impl Simulation {
             info: info.clone(),
             served: served.clone(),
             lanes,
+            shares_machine: false,
             task_lease_ms: self.plan.task_lease_ms,
             lease_ms: self.plan.lease_ms,
             quarantine_after: self.plan.shard.quarantine_after,

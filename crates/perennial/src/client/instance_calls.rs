@@ -176,7 +176,7 @@ impl Client {
             RequestOutcome::Written(number) => number,
             RequestOutcome::NoInstance => return Err(ClientError::NotFound { id: id.to_owned() }),
         };
-        let answered = self.look_until(|| self.read_answer(id, number));
+        let answered = self.look_until(id, || self.read_answer(id, number));
         let late = match tokio::time::timeout(patience, answered).await {
             Ok(answer) => return answer,
             Err(late) => late,

@@ -34,8 +34,9 @@ use std::time::Duration;
 use perennial_core::codec::Codecs;
 use perennial_core::store::{Reply, Store, StoreError, Watcher};
 use perennial_core::{InstanceKey, NameError, Payload, TraceContext};
-use tokio::sync::{Notify, oneshot};
+use tokio::sync::oneshot;
 
+use crate::change_hints::ChangeHints;
 use crate::codec::encoded;
 use crate::error::{ClientError, Error};
 use crate::metrics::StoreGauges;
@@ -88,7 +89,7 @@ pub struct Client {
     /// The runtime of this process, if the client belongs to one. Instances that it does not own are reached
     /// through the store.
     driver: Option<Arc<Driver>>,
-    changed: Arc<Notify>,
+    changed: Arc<ChangeHints>,
     /// The URL of the store, if the client may own it for maintenance.
     url: Option<Arc<str>>,
     sender: Arc<Sender>,
@@ -198,9 +199,9 @@ impl Client {
     fn of_store_with_codecs(stored: Arc<dyn Store>, codecs: Codecs) -> Client {
         // Even without codecs: encoded payloads are then shown as markers.
         let store = encoded(Arc::clone(&stored), &codecs);
-        let changed: Arc<Notify> = Arc::default();
+        let changed: Arc<ChangeHints> = Arc::default();
         let hinted = Arc::clone(&changed);
-        let watcher: Watcher = Arc::new(move |_| hinted.notify_waiters());
+        let watcher: Watcher = Arc::new(move |changes| hinted.notify_of(changes));
         store.watch(watcher);
         let (sender, call_patience) = (Arc::default(), instance_calls::CALL_PATIENCE);
         Client {

@@ -98,7 +98,7 @@ impl Client {
             RequestOutcome::Written(number) => number,
             RequestOutcome::NoInstance => return Err(ClientError::NotFound { id: id.to_owned() }),
         };
-        let outcome = self.look_until(|| self.call_outcome(id, number, instance));
+        let outcome = self.look_until(id, || self.call_outcome(id, number, instance));
         if let Ok(outcome) = tokio::time::timeout(patience, outcome).await {
             return outcome;
         }

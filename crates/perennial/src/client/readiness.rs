@@ -1,6 +1,5 @@
 //! Whether requests can be served, and when something may have changed.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use perennial_core::store::shown_url;
@@ -60,7 +59,7 @@ impl Client {
     /// Hints can be lost, and do not tell what changed: read again after either. A hint that comes before the future is
     /// polled for the first time is not seen, so create the future with this call, then read, then await it.
     pub fn changed(&self, limit: Duration) -> impl Future<Output = bool> + Send + use<> {
-        let changed = Arc::clone(&self.changed);
+        let changed = self.changed.shared();
         // Registered now, so that a change between this call and the first poll is seen.
         let mut hint = Box::pin(changed.notified_owned());
         hint.as_mut().enable();

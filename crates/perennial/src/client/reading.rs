@@ -11,7 +11,7 @@ use perennial_core::store::{
     read_turns_with,
 };
 use perennial_core::{
-    Ending, History, HistoryError, InstanceKey, Job, Ledger, Payload, TurnFailure, check_derived_id,
+    Ending, History, HistoryError, InstanceKey, Job, Ledger, Payload, ShardId, TurnFailure, check_derived_id,
 };
 
 use serde::de::DeserializeOwned;
@@ -70,7 +70,7 @@ impl Client {
     /// Waits until an instance is blocked, and returns that as an error. Errors of the store are returned,
     /// too.
     pub(crate) async fn until_blocked(&self, id: &str, key: Option<InstanceKey>) -> ClientError {
-        match self.look_until(|| self.examined_block(id, key)).await {
+        match self.look_until(id, || self.examined_block(id, key)).await {
             Ok(Blocked { code, reason, .. }) => ClientError::Blocked { id: id.to_owned(), code, reason },
             Err(error) => error,
         }
@@ -124,7 +124,7 @@ impl Client {
             Some(key) => Some(key),
             None => Some(self.row(id).await?.key),
         };
-        self.look_until(|| async move {
+        self.look_until(id, || async move {
             let is_over = self.row_of(id, key).await?.status.is_final();
             if is_over { self.stored_ending(id, key).await.map(Some) } else { Ok(None) }
         })
@@ -186,7 +186,7 @@ impl Client {
             }
             let seen = &row.published;
             row = self
-                .look_until(|| async move {
+                .look_until(id, || async move {
                     let row = self.row_of(id, key).await?;
                     let is_news = row.published != *seen || row.status.is_final();
                     Ok(is_news.then_some(row))
@@ -195,14 +195,17 @@ impl Client {
         }
     }
 
-    /// Calls `look` until it returns something: whenever the store hints at a change, and periodically.
+    /// Calls `look` until it returns something: whenever the store hints at a change in the instance's shard, and
+    /// periodically.
     pub(super) async fn look_until<T, F: Future<Output = Result<Option<T>, ClientError>>>(
         &self,
+        id: &str,
         look: impl Fn() -> F,
     ) -> Result<T, ClientError> {
+        let shard = ShardId::of(id);
         let mut pause = LOOK_PAUSES.0;
         loop {
-            let hint = self.changed.notified();
+            let hint = self.changed.of(shard);
             if let Some(found) = look().await? {
                 return Ok(found);
             }

@@ -367,7 +367,7 @@ impl Client {
         }
         loop {
             // Registered before the read, so that a batch written right after it is not missed.
-            let written = driver.changed.notified();
+            let written = driver.changed.any();
             if driver.queued_commits() <= driver.max_queued_commits() || driver.failure().is_some() {
                 break;
             }

@@ -66,7 +66,7 @@ pub struct RuntimeOptions {
     /// it has registered for the other nodes of a PostgreSQL store. Default `true`.
     pub owns_shards: bool,
     /// Number of lanes, which commit side by side. 0 means as many as are useful: one on SQLite, which has one writer, and
-    /// several on PostgreSQL. Default 0.
+    /// several on PostgreSQL, where nodes on one machine share them. Default 0.
     pub lanes: usize,
     /// How long a cancelled activity may take to end before it is dropped. Default 5 s.
     pub activity_cancel_grace: Duration,

@@ -9,13 +9,13 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use perennial_core::codec::Codecs;
-use perennial_core::lane::{Lane, LaneOptions, LaneOutput, Moment};
+use perennial_core::lane::{Lane, LaneOptions, LaneOutput, Moment, StoreCall};
 use perennial_core::log;
 use perennial_core::node::{Node, NodeOptions, NodeOutput, StopPatience};
 use perennial_core::shard::{Counters, Request, Response, ShardOptions, TokenKey};
 use perennial_core::store::{Changes, InboxNumber, SessionRole, Store, Watcher};
 use perennial_core::{NotOfType, Payload};
-use tokio::sync::{Notify, watch};
+use tokio::sync::watch;
 
 use super::builder::RuntimeOptions;
 use super::callers::{Caller, Callers};
@@ -27,6 +27,7 @@ use super::standing::{Failure, Standing};
 use super::timekeeper::{Timekeeper, Waker};
 use super::turn_threads::{TurnThreads, TurnWork};
 use super::workers::{Admitted, Workers};
+use crate::change_hints::ChangeHints;
 use crate::codec::encoded;
 use crate::metrics::StoreGauges;
 
@@ -51,7 +52,7 @@ pub(crate) struct Driver {
     pub(super) timekeeper: Timekeeper,
     standing: watch::Sender<Standing>,
     /// Notified when a batch was written, or another process wrote something.
-    pub(crate) changed: Arc<Notify>,
+    pub(crate) changed: Arc<ChangeHints>,
 }
 
 impl Driver {
@@ -95,6 +96,7 @@ impl Driver {
                 healthy: options.shard.healthy,
                 info: info.clone(),
                 lanes,
+                shares_machine: options.lanes == 0,
                 ..NodeOptions::default()
             },
             draw(),
@@ -231,13 +233,18 @@ impl Driver {
             match output {
                 LaneOutput::Call(id, call) => {
                     let driver = Arc::clone(self);
-                    let is_commit = call.name() == "commit";
                     let sent = self.meters.as_ref().and_then(|_| Meters::commit_sent(&call));
+                    let written = match &call {
+                        StoreCall::Commit { batch, .. } => {
+                            Some(batch.iter().map(|member| member.shard).collect())
+                        }
+                        _ => None,
+                    };
                     call.make(&*self.store, move |answer| {
                         driver.note_answered(sent);
                         driver.with_lane(index, |lane, now| lane.handle_response(now, id, answer));
-                        if is_commit {
-                            driver.changed.notify_waiters();
+                        if let Some(shards) = written {
+                            driver.changed.notify(&shards);
                         }
                     });
                 }
@@ -371,7 +378,7 @@ impl Driver {
     fn handle_changes(self: &Arc<Driver>, changes: &Changes) {
         self.with_each_lane(|lane, now| lane.handle_changes(now, changes));
         self.with_node(|node, now, free| node.handle_changes(now, changes, free));
-        self.changed.notify_waiters();
+        self.changed.notify_of(changes);
     }
 
     /// Passes the time to a lane or the node.
@@ -514,7 +521,7 @@ impl Driver {
         self.turn_threads.stop();
         self.workers.abandon_all();
         self.callers.dismiss(&reason);
-        self.changed.notify_waiters();
+        self.changed.notify(&ShardSet::ALL);
     }
 
     fn forbid_acting(&self) {

@@ -46,7 +46,10 @@ pub(crate) struct TurnThreads {
 #[derive(Default)]
 struct Queue {
     work: VecDeque<TurnWork>,
+    /// Number of threads that wait for work.
     idle: usize,
+    /// Number of those that were notified and have not run since.
+    notified: usize,
     /// The watch thread sleeps until there is a turn.
     watch_sleeps: bool,
     stopped: bool,
@@ -99,7 +102,9 @@ impl TurnThreads {
         let mut queue = self.lock();
         let before = queue.work.len();
         queue.work.extend(work);
-        let wanted = (queue.work.len() - before).min(queue.idle);
+        // Notifying a thread is a system call. One that is about to run takes all work that it finds.
+        let wanted = (queue.work.len() - before).min(queue.idle.saturating_sub(queue.notified));
+        queue.notified += wanted;
         let wakes_watch = std::mem::take(&mut queue.watch_sleeps);
         drop(queue);
         if wakes_watch {
@@ -163,6 +168,7 @@ impl TurnThreads {
             queue.idle += 1;
             queue = self.ready.wait(queue).unwrap_or_else(PoisonError::into_inner);
             queue.idle -= 1;
+            queue.notified = queue.notified.saturating_sub(1);
         }
     }
 

@@ -10,8 +10,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-use perennial_core::store::{CommitOutcome, SpawnedStore};
+use perennial_core::store::{Commit, CommitOutcome, InstanceRow, SpawnedStore};
 use perennial_postgres::{PostgresOptions, PostgresStore, open};
+use perennial_testkit::conformance::instances::{Build, outgoing, row};
 use perennial_testkit::conformance::{Candidate, Subject, TestClock};
 use perennial_testkit::postgres::TestServer;
 use tokio_postgres::types::ToSql;
@@ -40,6 +41,43 @@ pub(crate) fn subject(url: &str) -> Subject {
 /// The outcome of a member that sends nothing.
 pub(crate) fn durable() -> CommitOutcome {
     CommitOutcome::Durable { sent: vec![] }
+}
+
+/// The two ways in which a batch is committed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Path {
+    /// With one statement, if its members do nothing that is rare.
+    Statement,
+    /// With a call of the function that can do everything.
+    Function,
+}
+
+impl Path {
+    pub(crate) const BOTH: [Path; 2] = [Path::Statement, Path::Function];
+
+    /// Makes a member take this path. The path of a plain member is the statement's.
+    pub(crate) fn of(self, member: Commit) -> Commit {
+        match self {
+            Path::Statement => member,
+            // A message that nobody receives.
+            Path::Function => member.sending([outgoing(&row(999, "nobody"), None, "lost")]),
+        }
+    }
+
+    /// The outcome of a member that took this path.
+    pub(crate) fn durable(self) -> CommitOutcome {
+        let sent = if self == Path::Function { vec![None] } else { vec![] };
+        CommitOutcome::Durable { sent }
+    }
+
+    /// A pattern of the running statement.
+    pub(crate) fn pattern(self, url: &str) -> String {
+        let schema = schema_of(url);
+        match self {
+            Path::Statement => format!("plain_commit%{schema}\".turns"),
+            Path::Function => format!("{schema}\".commit_batch"),
+        }
+    }
 }
 
 /// The schema that a URL names.
@@ -85,6 +123,12 @@ impl Sql {
 
     pub(crate) fn count(&self, table: &str) -> i64 {
         self.query(&format!("SELECT count(*) FROM {table}"), &[])[0].get(0)
+    }
+
+    /// Inserts a turn in a transaction that stays open. Who inserts the same turn waits for the end of the transaction.
+    pub(crate) fn begin_turn(&self, of: &InstanceRow, number: u64) {
+        let key = of.key.to_string();
+        self.run(&format!("BEGIN; INSERT INTO turns VALUES ('{key}', 1, {number}, 0, 'x')"));
     }
 
     /// Waits until `waiters` statements that match are waiting for a lock.
