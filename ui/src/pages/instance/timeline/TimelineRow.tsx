@@ -135,8 +135,9 @@ function Bar({ operation, isSelected, drawing, onSelect }: { operation: Operatio
   const beside = `${durationText(end - operation.scheduled_ms)}${error === null ? "" : ` · ${error.slice(0, 120)}`}`;
   const [left, right] = [Math.max(0, from), Math.min(1, to)];
   // The words stand after the bar if there is room, otherwise before it.
-  const isAfter = right * width < width - 130;
-  const isBefore = !isAfter && left * width > 130;
+  const isAfter = (1 - right) * width > 90;
+  const isBefore = !isAfter && left * width > 90;
+  const isOver = !isAfter && !isBefore && operation.outcome === "open" && isFailing(operation);
   return (
     <>
       {!isAway && drawn(segmentsOf(operation, nowMs), at, width).map((part, index) => (
@@ -147,9 +148,15 @@ function Bar({ operation, isSelected, drawing, onSelect }: { operation: Operatio
         style={isAway ? { insetInlineStart: to < 0 ? "0" : "calc(100% - 1.5rem)" } : { insetInlineStart: `${left * 100}%`, width: `${Math.max(0, right - left) * 100}%` }}>
         {isAway && <Icon name={to < 0 ? "chevronLeft" : "chevronRight"} size={12} />}
       </button>
-      {!isAway && (isAfter || isBefore || isFailing(operation)) && (
+      {!isAway && (isAfter || isBefore || isOver) && (
         <span class={`tl-beside ${isFailing(operation) ? "bad" : ""} ${isAfter ? "after" : isBefore ? "before" : "over"}`} aria-hidden="true"
-          style={isAfter ? { insetInlineStart: `calc(${right * 100}% + 0.5rem)` } : { insetInlineEnd: isBefore ? `calc(${(1 - left) * 100}% + 0.5rem)` : "0.75rem" }}>
+          style={
+            isAfter
+              ? { insetInlineStart: `calc(${right * 100}% + 0.5rem)`, maxWidth: `calc(${(1 - right) * 100}% - 0.5rem)` }
+              : isBefore
+                ? { insetInlineEnd: `calc(${(1 - left) * 100}% + 0.5rem)`, maxWidth: `calc(${left * 100}% - 0.5rem)` }
+                : { insetInlineEnd: "0.75rem" }
+          }>
           <Text text={beside} />
         </span>
       )}

@@ -177,7 +177,12 @@ function Drawn(props: Props & { root: Source; isLive: boolean; endMs: number | n
   const toggle = (row: Row) => {
     if (row.is === "operation" && row.operation.instance !== undefined) unfolded.toggleChild(row.operation.instance);
     if (row.is === "execution" && row.execution !== execution) unfolded.toggleExecution(row.execution);
-    if (row.is === "earlier") void row.source.loadEarlier();
+    if (row.is === "earlier") {
+      const { from, to } = shown.view;
+      // Of a part that is zoomed to, the beginning of it.
+      if (row.source.zoomed.value === null) void row.source.loadEarlier();
+      else shown.set({ from, to: from + (to - from) / 4 });
+    }
     if (row.is === "unit") {
       const name = `${model.id} ${row.unit}`;
       const next = new Set(foldedUnits);
