@@ -1,8 +1,9 @@
 // Activities that need somebody's eyes: those that are retried, those that no node can run, those that run or are silent for long.
 import type { JSX } from "preact";
 
+import { get } from "../../api/client.ts";
 import { useLoad } from "../../api/load.ts";
-import { read, type TaskGroup } from "../../api/ops.ts";
+import type { TaskGroup } from "../../api/ops.ts";
 import { useRowKeys } from "../../design/Fold.tsx";
 import { Empty, Part } from "../../design/Problem.tsx";
 import { Page } from "../../frame/Page.tsx";
@@ -15,8 +16,8 @@ import { Unrunnable, Queued } from "./Unrunnable.tsx";
 import "./activities.css";
 
 export default function ActivitiesPage(): JSX.Element {
-  const groups = useLoad((signal) => read("tasks/groups", signal), []);
-  const running = useLoad((signal) => read("tasks", signal, { state: "leased", limit: 500 }), []);
+  const groups = useLoad((signal) => get("tasks/groups", { signal }), []);
+  const running = useLoad((signal) => get("tasks", { signal, query: { state: "leased", limit: 500 } }), []);
   useRefresh([groups, running], { everyMs: 10_000 });
   useRowKeys();
   const now = stats.value;

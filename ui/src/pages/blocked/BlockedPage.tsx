@@ -5,7 +5,7 @@ import { useRef } from "preact/hooks";
 
 import { get } from "../../api/client.ts";
 import { useLoad } from "../../api/load.ts";
-import { read, type Cause } from "../../api/ops.ts";
+import type { Cause } from "../../api/ops.ts";
 import { countText } from "../../design/Controls.tsx";
 import { useRowKeys } from "../../design/Fold.tsx";
 import { Holding, useAnnounced, useHeld } from "../../design/hold.tsx";
@@ -20,8 +20,8 @@ import "./blocked.css";
 import { causeId } from "./cause.ts";
 
 export default function BlockedPage(): JSX.Element {
-  const causes = useLoad((signal) => read("blocked", signal), []);
-  const doctor = useLoad((signal) => read("doctor", signal), []);
+  const causes = useLoad((signal) => get("blocked", { signal }), []);
+  const doctor = useLoad((signal) => get("doctor", { signal }), []);
   const paused = useLoad((signal) => get("count", { query: { paused: true }, signal }), []);
   useRefresh([causes], { afterMs: 1_000 });
   useRefresh([doctor, paused], { afterMs: 5_000 });

@@ -1,8 +1,8 @@
 // Which code is registered where, which of it is still needed, and whether the next deployment fits.
 import type { JSX } from "preact";
 
+import { get } from "../../api/client.ts";
 import { useLoad } from "../../api/load.ts";
-import { read } from "../../api/ops.ts";
 import { useRowKeys } from "../../design/Fold.tsx";
 import { Part } from "../../design/Problem.tsx";
 import { Page } from "../../frame/Page.tsx";
@@ -13,10 +13,10 @@ import { Versions } from "./Versions.tsx";
 import "./deploy.css";
 
 export default function DeployPage(): JSX.Element {
-  const versions = useLoad((signal) => read("orchestrations", signal, { since_ms: new Date().setHours(0, 0, 0, 0) }), []);
-  const nodes = useLoad((signal) => read("nodes", signal), []);
-  const preflights = useLoad((signal) => read("preflights", signal), []);
-  const causes = useLoad((signal) => read("blocked", signal), []);
+  const versions = useLoad((signal) => get("orchestrations", { signal, query: { since_ms: new Date().setHours(0, 0, 0, 0) } }), []);
+  const nodes = useLoad((signal) => get("nodes", { signal }), []);
+  const preflights = useLoad((signal) => get("preflights", { signal }), []);
+  const causes = useLoad((signal) => get("blocked", { signal }), []);
   useRefresh([versions, nodes, causes], { afterMs: 5_000 });
   useRefresh([preflights], { afterMs: 15_000 });
   useRowKeys();

@@ -1,8 +1,9 @@
 // The processes that work on the store, what is odd about them, and who owns which shard.
 import type { JSX } from "preact";
 
+import { get } from "../../api/client.ts";
 import { useLoad } from "../../api/load.ts";
-import { read, type FullNode } from "../../api/ops.ts";
+import type { FullNode } from "../../api/ops.ts";
 import { useRowKeys } from "../../design/Fold.tsx";
 import { Holding, useHeld } from "../../design/hold.tsx";
 import { Empty, Part, Waiting } from "../../design/Problem.tsx";
@@ -16,8 +17,8 @@ import { ShardMap } from "./ShardMap.tsx";
 import "./nodes.css";
 
 export default function NodesPage(): JSX.Element {
-  const nodes = useLoad((signal) => read("nodes", signal), []);
-  const shards = useLoad((signal) => read("shards", signal), []);
+  const nodes = useLoad((signal) => get("nodes", { signal }), []);
+  const shards = useLoad((signal) => get("shards", { signal }), []);
   useRefresh([nodes, shards], { afterMs: 3_000, everyMs: 3_000 });
   useRowKeys();
   const list = nodes.value.value?.nodes ?? [];

@@ -86,12 +86,23 @@ function Row({ operation, isOpen }: { operation: FullOperation; isOpen: boolean 
       <span class="operation-progress">
         <span class="row">
           <span class={`chip ${tone}`}>{word}</span>
-          <span class="push nowrap"><Changing text={operation.done.toLocaleString("en")} />{operation.total !== undefined && operation.state === "running" && <span class="muted"> of {countText(operation.total)}</span>} <span class="muted">done{operation.skipped > 0 && `, ${operation.skipped.toLocaleString("en")} skipped`}</span>{operation.failed > 0 && <span class="operation-bad">, {operation.failed.toLocaleString("en")} failed</span>}</span>
+          <Counts operation={operation} />
         </span>
         <Progress operation={operation} />
       </span>
       {operation.state === "running" && <Button kind="small" whyNot={whyReadOnly.value} onClick={() => askStop(operation)}>Stop…</Button>}
     </Fold>
+  );
+}
+
+function Counts({ operation: { done, skipped, failed, state, total } }: { operation: FullOperation }): JSX.Element {
+  return (
+    <span class="push nowrap">
+      <Changing text={done.toLocaleString("en")} />
+      {state === "running" && <span class="muted"> of {countText(total)}</span>}
+      <span class="muted"> done{skipped > 0 && `, ${skipped.toLocaleString("en")} skipped`}</span>
+      {failed > 0 && <span class="operation-bad">, {failed.toLocaleString("en")} failed</span>}
+    </span>
   );
 }
 

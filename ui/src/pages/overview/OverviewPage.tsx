@@ -1,8 +1,8 @@
 // The store at a glance: what is wrong, how much happens, how long it takes. Every number leads to the list of what it counts.
 import type { JSX } from "preact";
 
+import { get } from "../../api/client.ts";
 import { useLoad } from "../../api/load.ts";
-import { read } from "../../api/ops.ts";
 import { Segments } from "../../design/Controls.tsx";
 import { useRowKeys } from "../../design/Fold.tsx";
 import { Part, Waiting } from "../../design/Problem.tsx";
@@ -28,10 +28,10 @@ export default function OverviewPage(): JSX.Element {
   const history = useLoad((signal) => {
     // On whole buckets, so that bars grow and do not change their borders.
     const to = Math.floor(Date.now() / window.width + 1) * window.width;
-    return read("stats/history", signal, { from_ms: to - window.buckets * window.width, to_ms: to, buckets: window.buckets });
+    return get("stats/history", { signal, query: { from_ms: to - window.buckets * window.width, to_ms: to, buckets: window.buckets } });
   }, [span]);
-  const doctor = useLoad((signal) => read("doctor", signal), []);
-  const durations = useLoad((signal) => read("stats/durations", signal), []);
+  const doctor = useLoad((signal) => get("doctor", { signal }), []);
+  const durations = useLoad((signal) => get("stats/durations", { signal }), []);
   useRefresh([history], { afterMs: window.everyMs / 4, everyMs: window.everyMs });
   useRefresh([doctor, durations], { afterMs: 5_000 });
   useRowKeys();
