@@ -1,5 +1,6 @@
 //! Whether requests can be served, and when something may have changed.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use perennial_core::store::shown_url;

@@ -13,7 +13,7 @@ use perennial_core::lane::{Lane, LaneOptions, LaneOutput, Moment, StoreCall};
 use perennial_core::log;
 use perennial_core::node::{Node, NodeOptions, NodeOutput, StopPatience};
 use perennial_core::shard::{Counters, Request, Response, ShardOptions, TokenKey};
-use perennial_core::store::{Changes, InboxNumber, SessionRole, Store, Watcher};
+use perennial_core::store::{Changes, InboxNumber, SessionRole, ShardSet, Store, Watcher};
 use perennial_core::{NotOfType, Payload};
 use tokio::sync::watch;
 

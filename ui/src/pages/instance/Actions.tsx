@@ -16,16 +16,36 @@ import type { InstanceModel } from "./model.ts";
 export function Actions({ model, details }: { model: InstanceModel; details: InstanceDetails }): JSX.Element {
   const actions = actionsFor({ model, details });
   const state = actions.map((action) => `${action.name} ${action.whyNot ?? ""}`).join();
-  useCommands(actions.map(({ name, run, whyNot }) => ({ name: name.replace("…", ""), run, whyNot })), [state, details]);
+  useCommands(
+    actions.map(({ name, run, whyNot }) => ({ name: name.replace("…", ""), run, whyNot })),
+    [state, details],
+  );
   useKeys(
-    [{ keys: ".", does: "Open the actions", group: "Instance", act: () => document.querySelector<HTMLElement>(".one-actions-button")?.click() }],
+    [
+      {
+        keys: ".",
+        does: "Open the actions",
+        group: "Instance",
+        act: () => document.querySelector<HTMLElement>(".one-actions-button")?.click(),
+      },
+    ],
     [],
   );
   return (
     <>
       {param("turn") === null && <Foremost model={model} details={details} />}
-      <Menu button={<>Actions <Icon name="chevronDown" size={12} /></>} buttonClass="button one-actions-button" label="Actions">
-        {(close) => actions.map((action, index) => <Item key={action.name} action={action} before={actions[index - 1]} close={close} />)}
+      <Menu
+        button={
+          <>
+            Actions <Icon name="chevronDown" size={12} />
+          </>
+        }
+        buttonClass="button one-actions-button"
+        label="Actions"
+      >
+        {(close) =>
+          actions.map((action, index) => <Item key={action.name} action={action} before={actions[index - 1]} close={close} />)
+        }
       </Menu>
     </>
   );
@@ -36,7 +56,14 @@ function Item({ action, before, close }: { action: Action; before: Action | unde
   return (
     <>
       {isFirstDanger && <hr />}
-      <MenuItem isDanger={action.isDanger === true && action.whyNot === null} whyNot={action.whyNot} onClick={() => { close(); action.run(); }}>
+      <MenuItem
+        isDanger={action.isDanger === true && action.whyNot === null}
+        whyNot={action.whyNot}
+        onClick={() => {
+          close();
+          action.run();
+        }}
+      >
         {action.name}
       </MenuItem>
     </>
@@ -47,14 +74,22 @@ function Foremost({ model, details }: { model: InstanceModel; details: InstanceD
   const about = { model, details };
   if (details.blocked !== null) {
     const isPaused = details.blocked.pause !== undefined;
-    return <Button kind="primary" whyNot={whyReadOnly.value} onClick={() => (isPaused ? resume(about) : retry(about))}>{isPaused ? "Resume…" : "Retry…"}</Button>;
+    return (
+      <Button kind="primary" whyNot={whyReadOnly.value} onClick={() => (isPaused ? resume(about) : retry(about))}>
+        {isPaused ? "Resume…" : "Retry…"}
+      </Button>
+    );
   }
   const pausing = (details.waits_for as WaitRecord[]).find((wait) => wait.kind === "activity" && wait.state === "retry");
   if (pausing?.event !== undefined) {
     const event = pausing.event;
     return (
       <Button kind="primary" whyNot={whyReadOnly.value} onClick={() => retryActivity(about, event, pausing.name ?? "")}>
-        Retry <span class="one-verb-name clip"><Text text={pausing.name ?? ""} /></span> now…
+        Retry{" "}
+        <span class="one-verb-name clip">
+          <Text text={pausing.name ?? ""} />
+        </span>{" "}
+        now…
       </Button>
     );
   }
@@ -62,7 +97,10 @@ function Foremost({ model, details }: { model: InstanceModel; details: InstanceD
   if (awaited === undefined || model.isOver) return null;
   return (
     <Button kind="primary" whyNot={whyReadOnly.value} onClick={() => raise(about, awaited)}>
-      Raise <span class="one-verb-name clip"><Text text={awaited} />…</span>
+      Raise{" "}
+      <span class="one-verb-name clip">
+        <Text text={awaited} />…
+      </span>
     </Button>
   );
 }

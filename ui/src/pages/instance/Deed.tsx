@@ -13,7 +13,10 @@ export function DeedLine({ model }: { model: InstanceModel }): JSX.Element | nul
   return (
     <p class={`one-deed ${deed.effect === null ? "" : "followed"}`}>
       <Icon name="check" size={14} />
-      <span>{deed.text}, durable <Time ms={deed.atMs} form="relative" />. {deed.effect === null ? "Its effect shows here." : `Then: ${deed.effect}.`}</span>
+      <span>
+        {deed.text}, durable <Time ms={deed.atMs} form="relative" />.{" "}
+        {deed.effect === null ? "Its effect shows here." : `Then: ${deed.effect}.`}
+      </span>
       <button type="button" class="button quiet small icon push" aria-label="Dismiss" onClick={() => (model.deed.value = null)}>
         <Icon name="close" size={14} />
       </button>
@@ -26,13 +29,27 @@ export function FateBanner({ model, fate, onNew }: { model: InstanceModel; fate:
     <div class="banner amber" role="alert">
       <Icon name="warning" />
       <span>
-        {fate.is === "deleted" ? "This instance was deleted." : "This instance was deleted, and its id is another instance's now."} What the page had read
-        {" "}is still shown; nothing can be done to it.
+        {fate.is === "deleted"
+          ? "This instance was deleted."
+          : "This instance was deleted, and its id is another instance's now."}{" "}
+        What the page had read is still shown; nothing can be done to it.
       </span>
       <span class="push row">
-        {fate.is === "replaced" && <button type="button" class="button small" onClick={onNew}>Show the new one</button>}
-        {fate.is === "deleted" && <a class="button small" href={href(["instances"])}>All instances</a>}
-        {fate.is === "deleted" && <button type="button" class="button small" onClick={() => void model.details.reload().then(onNew)}>Look again</button>}
+        {fate.is === "replaced" && (
+          <button type="button" class="button small" onClick={onNew}>
+            Show the new one
+          </button>
+        )}
+        {fate.is === "deleted" && (
+          <a class="button small" href={href(["instances"])}>
+            All instances
+          </a>
+        )}
+        {fate.is === "deleted" && (
+          <button type="button" class="button small" onClick={() => void model.details.reload().then(onNew)}>
+            Look again
+          </button>
+        )}
       </span>
     </div>
   );

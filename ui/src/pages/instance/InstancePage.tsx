@@ -29,7 +29,12 @@ type TabModule = { default: ComponentType<TabProps> };
 const TABS = ["timeline", "history", "waits", "tree", "state", "compare"] as const;
 type TabName = (typeof TABS)[number];
 const LABELS: Record<TabName, string> = {
-  timeline: "Timeline", history: "History", waits: "Waits", tree: "Tree", state: "State", compare: "Compare",
+  timeline: "Timeline",
+  history: "History",
+  waits: "Waits",
+  tree: "Tree",
+  state: "State",
+  compare: "Compare",
 };
 const LOADERS: Record<TabName, () => Promise<TabModule>> = {
   timeline: () => import("./timeline/TimelineTab.tsx"),
@@ -64,15 +69,30 @@ function One({ id, onNew }: { id: string; onNew: () => void }): JSX.Element {
     onNew();
   };
   return (
-    <Page title={details === undefined ? id : `${id} ${WORDS[standingOf(details)].toLowerCase()}`} heading={heading} isFull
+    <Page
+      title={details === undefined ? id : `${id} ${WORDS[standingOf(details)].toLowerCase()}`}
+      heading={heading}
+      isFull
       beside={<CopyButton text={id} label="Copy the id" />}
-      actions={details !== undefined && fate === null ? <Actions model={model} details={details} /> : undefined}>
+      actions={details !== undefined && fate === null ? <Actions model={model} details={details} /> : undefined}
+    >
       <div class={`one ${fate !== null ? "over" : ""}`}>
         {fate !== null && <FateBanner model={model} fate={fate} onNew={showNew} />}
         {problem !== null && fate === null && (
-          <div class="one-problem"><Problem problem={problem} onRetry={problem.code === "PER-0605" ? undefined : () => void model.details.reload()} /></div>
+          <div class="one-problem">
+            <Problem problem={problem} onRetry={problem.code === "PER-0605" ? undefined : () => void model.details.reload()} />
+          </div>
         )}
-        {details === undefined ? problem === null && fate === null && <div class="one-problem"><Waiting /></div> : <Shown model={model} details={details} />}
+        {details === undefined ? (
+          problem === null &&
+          fate === null && (
+            <div class="one-problem">
+              <Waiting />
+            </div>
+          )
+        ) : (
+          <Shown model={model} details={details} />
+        )}
       </div>
     </Page>
   );
@@ -98,12 +118,21 @@ function Shown({ model, details }: TabProps): JSX.Element {
   const tabs = TABS.map((name) => ({
     id: name,
     label: LABELS[name],
-    count: name === "waits" && past === null ? waiting : name === "history" && past === null ? (details.events ?? undefined) : undefined,
+    count:
+      name === "waits" && past === null
+        ? waiting
+        : name === "history" && past === null
+          ? (details.events ?? undefined)
+          : undefined,
   }));
   return (
     <>
       <section class="one-head" aria-label="Where it stands">
-        {past === null ? <Sentence model={model} details={details} /> : <PastSentence model={model} execution={past.execution} turn={past.turn} />}
+        {past === null ? (
+          <Sentence model={model} details={details} />
+        ) : (
+          <PastSentence model={model} execution={past.execution} turn={past.turn} />
+        )}
         <DeedLine model={model} />
         <Facts model={model} details={details} />
       </section>

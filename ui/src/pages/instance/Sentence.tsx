@@ -5,18 +5,25 @@ import { useLoad } from "../../api/load.ts";
 import { textOf } from "../../api/json.ts";
 import type { InstanceDetails } from "../../api/types.ts";
 import { Code } from "../../design/Copy.tsx";
-import { Id, Text } from "../../design/Id.tsx";
+import { Text } from "../../design/Id.tsx";
 import { standingOf } from "../../design/Status.tsx";
 import { Duration, Time } from "../../design/time.tsx";
 import { href } from "../../router/router.ts";
 import { read, type EventRecord, type HistoryPage, type WaitRecord, type WaitsData } from "./data.ts";
 import { bodyOf, failedSource } from "./history/events.ts";
 import type { InstanceModel } from "./model.ts";
-import { EventLink, ServerText, Source, errorOf, errorText, previewOf } from "./parts.tsx";
+import { WaitText } from "./WaitText.tsx";
+import { EventLink, ServerText, Source, errorOf, previewOf } from "./parts.tsx";
 
 export function Sentence({ model, details }: { model: InstanceModel; details: InstanceDetails }): JSX.Element {
   const standing = standingOf(details);
-  if (model.isPartial.value && details.blocked === null) return <p class="one-sentence one-reading" role="status"><span class="sr-only">Reading</span><span class="skeleton" /></p>;
+  if (model.isPartial.value && details.blocked === null)
+    return (
+      <p class="one-sentence one-reading" role="status">
+        <span class="sr-only">Reading</span>
+        <span class="skeleton" />
+      </p>
+    );
   switch (standing) {
     case "blocked":
       return <BlockedSentence details={details} />;
@@ -26,7 +33,18 @@ export function Sentence({ model, details }: { model: InstanceModel; details: In
       return (
         <p class="one-sentence">
           Completed <Ended details={details} />
-          {details.output !== null && <> with <EndLink details={details}><q class="mono"><Text text={previewOf(details.output, 120)} /></q></EndLink></>}.
+          {details.output !== null && (
+            <>
+              {" "}
+              with{" "}
+              <EndLink details={details}>
+                <q class="mono">
+                  <Text text={previewOf(details.output, 120)} />
+                </q>
+              </EndLink>
+            </>
+          )}
+          .
         </p>
       );
     case "failed":
@@ -36,7 +54,15 @@ export function Sentence({ model, details }: { model: InstanceModel; details: In
       return (
         <p class="one-sentence">
           {standing === "cancelled" ? "Cancelled" : "Terminated"} <Ended details={details} /> at <EndLink details={details} />
-          {details.reason !== null && details.reason !== "" && <>: <q><Text text={details.reason} /></q></>}.
+          {details.reason !== null && details.reason !== "" && (
+            <>
+              :{" "}
+              <q>
+                <Text text={details.reason} />
+              </q>
+            </>
+          )}
+          .
         </p>
       );
     case "pending":
@@ -47,31 +73,58 @@ export function Sentence({ model, details }: { model: InstanceModel; details: In
 
 function Ended({ details }: { details: InstanceDetails }): JSX.Element | null {
   if (details.ended_ms === null) return null;
-  return <><Time ms={details.ended_ms} /> after <Duration ms={details.ended_ms - details.created_ms} /></>;
+  return (
+    <>
+      <Time ms={details.ended_ms} /> after <Duration ms={details.ended_ms - details.created_ms} />
+    </>
+  );
 }
 
 function EndLink({ details, children }: { details: InstanceDetails; children?: ComponentChildren }): JSX.Element {
   const event = details.events ?? 0;
   if (event === 0) return <>{children ?? "its end"}</>;
-  return <EventLink id={details.id} event={event} execution={details.execution}>{children ?? <>event {event}</>}</EventLink>;
+  return (
+    <EventLink id={details.id} event={event} execution={details.execution}>
+      {children ?? <>event {event}</>}
+    </EventLink>
+  );
 }
 
 /** What made it fail is looked up in its last turn: the activity or child whose error it returned. */
 function FailedSentence({ model, details }: { model: InstanceModel; details: InstanceDetails }): JSX.Element {
-  const origin = useLoad((signal) => originOf(model, details, signal), [details.key, details.ended_ms, details.error === null]).value.value;
+  const origin = useLoad((signal) => originOf(model, details, signal), [details.key, details.ended_ms, details.error === null])
+    .value.value;
   return (
     <p class="one-sentence">
       Failed at <EndLink details={details} /> <Ended details={details} />
-      {details.error !== null && <>: <q class="red"><Text text={errorOf(details.error)} /></q></>}
+      {details.error !== null && (
+        <>
+          :{" "}
+          <q class="red">
+            <Text text={errorOf(details.error)} />
+          </q>
+        </>
+      )}
       {origin != null && (
-        <>, returned by <code><Text text={origin.name} /></code> (<EventLink id={details.id} event={origin.event} execution={details.execution} />)
-          {origin.attempts > 1 && <>, attempt {origin.attempts}</>}</>
-      )}.
+        <>
+          , returned by{" "}
+          <code>
+            <Text text={origin.name} />
+          </code>{" "}
+          (<EventLink id={details.id} event={origin.event} execution={details.execution} />)
+          {origin.attempts > 1 && <>, attempt {origin.attempts}</>}
+        </>
+      )}
+      .
     </p>
   );
 }
 
-async function originOf(model: InstanceModel, details: InstanceDetails, signal: AbortSignal): Promise<{ name: string; event: number; attempts: number } | null> {
+async function originOf(
+  model: InstanceModel,
+  details: InstanceDetails,
+  signal: AbortSignal,
+): Promise<{ name: string; event: number; attempts: number } | null> {
   if (details.error === null) return null;
   const bound = { ...model.bound, execution: details.execution };
   const page = await read<HistoryPage>("instances/{id}/history", [model.id], { ...bound, order: "newest", limit: 1 }, signal);
@@ -80,7 +133,12 @@ async function originOf(model: InstanceModel, details: InstanceDetails, signal: 
   const found = failures.find((event) => textOf(bodyOf(event)["error"]).includes(wanted.replace(/^"|"$/g, ""))) ?? null;
   const source = found === null ? null : failedSource(found);
   if (found === null || source === null) return null;
-  const scheduled = await read<EventRecord>("instances/{id}/executions/{n}/events/{e}", [model.id, details.execution, source], model.bound, signal);
+  const scheduled = await read<EventRecord>(
+    "instances/{id}/executions/{n}/events/{e}",
+    [model.id, details.execution, source],
+    model.bound,
+    signal,
+  );
   const attempts = bodyOf(found)["attempts"];
   return { name: String(bodyOf(scheduled)["name"] ?? ""), event: source, attempts: typeof attempts === "number" ? attempts : 1 };
 }
@@ -98,14 +156,43 @@ function BlockedSentence({ details }: { details: InstanceDetails }): JSX.Element
   const blocked = details.blocked;
   if (blocked === null) return null;
   const divergence = blocked.divergence as Divergence | undefined;
-  const tried = <span class="muted"> Since <Time ms={blocked.since_ms} />, tried {blocked.attempts === 1 ? "once" : `${blocked.attempts} times`}. <Code code={blocked.code} /></span>;
+  const tried = (
+    <span class="muted">
+      {" "}
+      Since <Time ms={blocked.since_ms} />, tried {blocked.attempts === 1 ? "once" : `${blocked.attempts} times`}.{" "}
+      <Code code={blocked.code} />
+    </span>
+  );
   if (divergence?.recorded?.line !== undefined) {
     return (
       <p class="one-sentence">
-        Blocked: {divergence.event !== undefined && <>at <EventLink id={details.id} event={divergence.event} execution={divergence.execution} /> </>}
-        the history has <code><Text text={divergence.recorded.line} /></code>
-        {divergence.code?.line !== undefined ? <>, the code does <code><Text text={divergence.code.line} /></code></> : <>, the code does not do that</>}
-        {divergence.location !== undefined && <> at <Source at={divergence.location} /></>}.{tried}
+        Blocked:{" "}
+        {divergence.event !== undefined && (
+          <>
+            at <EventLink id={details.id} event={divergence.event} execution={divergence.execution} />{" "}
+          </>
+        )}
+        the history has{" "}
+        <code>
+          <Text text={divergence.recorded.line} />
+        </code>
+        {divergence.code?.line !== undefined ? (
+          <>
+            , the code does{" "}
+            <code>
+              <Text text={divergence.code.line} />
+            </code>
+          </>
+        ) : (
+          <>, the code does not do that</>
+        )}
+        {divergence.location !== undefined && (
+          <>
+            {" "}
+            at <Source at={divergence.location} />
+          </>
+        )}
+        .{tried}
       </p>
     );
   }
@@ -113,7 +200,11 @@ function BlockedSentence({ details }: { details: InstanceDetails }): JSX.Element
   if (panic !== null) {
     return (
       <p class="one-sentence">
-        Blocked: the code panicked at <Source at={panic[2] ?? ""} />: <q class="amber"><Text text={panic[3] ?? ""} /></q>.{tried}
+        Blocked: the code panicked at <Source at={panic[2] ?? ""} />:{" "}
+        <q class="amber">
+          <Text text={panic[3] ?? ""} />
+        </q>
+        .{tried}
       </p>
     );
   }
@@ -129,21 +220,52 @@ function PausedSentence({ details }: { details: InstanceDetails }): JSX.Element 
   return (
     <p class="one-sentence">
       Paused <Time ms={wait?.since_ms ?? details.blocked?.since_ms ?? details.created_ms} />
-      {wait?.by != null && wait.by !== "" && <> by <Text text={wait.by} /></>}
-      {wait?.reason !== undefined && wait.reason !== "" && <>: <q><Text text={wait.reason} /></q></>}. It takes no turn until it is resumed; nothing is lost.
+      {wait?.by != null && wait.by !== "" && (
+        <>
+          {" "}
+          by <Text text={wait.by} />
+        </>
+      )}
+      {wait?.reason !== undefined && wait.reason !== "" && (
+        <>
+          :{" "}
+          <q>
+            <Text text={wait.reason} />
+          </q>
+        </>
+      )}
+      . It takes no turn until it is resumed; nothing is lost.
     </p>
   );
 }
 
 /** Where it stood after a turn of the past. */
 export function PastSentence({ model, execution, turn }: { model: InstanceModel; execution: number; turn: number }): JSX.Element {
-  const then = useLoad((signal) => read<WaitsData>("instances/{id}/waits", [model.id], { ...model.bound, execution, turn }, signal), [execution, turn]).value.value;
+  const then = useLoad(
+    (signal) => read<WaitsData>("instances/{id}/waits", [model.id], { ...model.bound, execution, turn }, signal),
+    [execution, turn],
+  ).value.value;
   const first = then?.waits[0];
   const others = (then?.waits.length ?? 1) - 1 + (then?.more ?? 0);
   return (
     <p class="one-sentence one-then">
-      As it was after turn {turn}{then !== undefined && <> at <Time ms={then.at_ms} form="clock" /></>}:{" "}
-      {then === undefined ? "…" : then.ending !== undefined ? <ServerText text={then.ending} /> : first === undefined ? <>{then.status}, with nothing open.</> : <WaitText wait={first} id={model.id} isSentence />}
+      As it was after turn {turn}
+      {then !== undefined && (
+        <>
+          {" "}
+          at <Time ms={then.at_ms} form="clock" />
+        </>
+      )}
+      :{" "}
+      {then === undefined ? (
+        "…"
+      ) : then.ending !== undefined ? (
+        <ServerText text={then.ending} />
+      ) : first === undefined ? (
+        <>{then.status}, with nothing open.</>
+      ) : (
+        <WaitText wait={first} id={model.id} isSentence />
+      )}
       {first !== undefined && others > 0 && <> and {others} more</>}
     </p>
   );
@@ -151,98 +273,48 @@ export function PastSentence({ model, execution, turn }: { model: InstanceModel;
 
 function WaitingSentence({ details }: { details: InstanceDetails }): JSX.Element {
   if (details.damage !== undefined) {
-    return <p class="one-sentence">Its history is damaged: <q class="red"><Text text={details.damage} /></q>. What can be read is shown.</p>;
+    return (
+      <p class="one-sentence">
+        Its history is damaged:{" "}
+        <q class="red">
+          <Text text={details.damage} />
+        </q>
+        . What can be read is shown.
+      </p>
+    );
   }
   const waits = details.waits_for as WaitRecord[];
   // What stops everything is told first, then what has an error, then the first that is open.
   const first = waits.find((wait) => STOPS.has(wait.kind)) ?? waits.find((wait) => wait.failed !== undefined) ?? waits[0];
   if (first === undefined) {
-    return <p class="one-sentence">{details.status === "pending" ? "Has not taken its first turn." : "Takes a turn, or waits for the code to do so."}</p>;
+    return (
+      <p class="one-sentence">
+        {details.status === "pending" ? "Has not taken its first turn." : "Takes a turn, or waits for the code to do so."}
+      </p>
+    );
   }
   const others = waits.length - 1 + details.more_waits;
   return (
     <p class="one-sentence">
       <WaitText wait={first} id={details.id} isSentence />
-      {others > 0 && <> <a class="link nowrap" href={href(["instances", details.id], { tab: "waits" })}>and {others} more</a></>}
+      {others > 0 && (
+        <>
+          {" "}
+          <a class="link nowrap" href={href(["instances", details.id], { tab: "waits" })}>
+            and {others} more
+          </a>
+        </>
+      )}
     </p>
   );
 }
 
-const STOPS = new Set(["no_runtime", "no_owner", "missing_code", "orchestration_not_registered", "full", "unread", "cancellation"]);
-
-/** What is waited for, in words that follow the clock. */
-export function WaitText({ wait, id, isSentence = false }: { wait: WaitRecord; id: string; isSentence?: boolean }): JSX.Element {
-  const lead = (word: string) => (isSentence ? `Waits for ${word}` : word.charAt(0).toUpperCase() + word.slice(1));
-  switch (wait.kind) {
-    case "activity":
-      return <>{lead("activity")} <code><Text text={wait.name ?? ""} /></code> <Proof wait={wait} id={id} />: <ActivityState wait={wait} /></>;
-    case "event":
-      return (
-        <>{lead("event")} <code><Text text={wait.name ?? ""} /></code> <Proof wait={wait} id={id} />, since <Time ms={wait.since_ms ?? 0} />
-          {wait.timer_ms !== undefined && <>, gives up <Time ms={wait.timer_ms} /></>}.</>
-      );
-    case "timer":
-      return (wait.due_ms ?? 0) >= 253_402_300_799_999 ? (
-        <>{lead("a timer")} that never fires <Proof wait={wait} id={id} />.</>
-      ) : (
-        <>{lead("a timer")} <Proof wait={wait} id={id} /> until <Time ms={wait.due_ms ?? 0} form="clock" /> (<Time ms={wait.due_ms ?? 0} form="relative" />).</>
-      );
-    case "child":
-      return (
-        <>{lead("child")} <Id text={wait.id ?? ""} href={href(["instances", wait.id ?? ""])} /> <Proof wait={wait} id={id} />, since <Time ms={wait.since_ms ?? 0} />
-          {isSentence && wait.waits?.[0] !== undefined && <>, which waits for <Deepest wait={wait.waits[0]} /></>}.</>
-      );
-    case "start":
-      return <>Starts <Time ms={wait.due_ms ?? 0} form="clock" /> (<Time ms={wait.due_ms ?? 0} form="relative" />).</>;
-    case "cancellation":
-      return (
-        <>Cancel requested <Time ms={wait.since_ms ?? 0} />{wait.reason !== undefined && <>: <q><Text text={wait.reason} /></q></>}.
-          {" "}It ends at the latest <Time ms={wait.until_ms ?? 0} />.</>
-      );
-    case "blocked":
-      return <>Blocked: <ServerText text={(wait.reason ?? "").replace(/^PER-\d+ /, "")} id={id} />. Tried {wait.attempts === 1 ? "once" : `${wait.attempts ?? 0} times`} since <Time ms={wait.since_ms ?? 0} />.</>;
-    default:
-      return <>{capital(wait.text, id)}{wait.text.endsWith(".") ? "" : "."}</>;
-  }
-}
-
-function capital(text: string, id: string): JSX.Element {
-  return <ServerText text={text.charAt(0).toUpperCase() + text.slice(1)} id={id} />;
-}
-
-function Proof({ wait, id }: { wait: WaitRecord; id: string }): JSX.Element | null {
-  return wait.event === undefined ? null : <>(<EventLink id={id} event={wait.event} />)</>;
-}
-
-/** The end of a chain of children that wait for children. */
-function Deepest({ wait }: { wait: WaitRecord }): JSX.Element {
-  let at = wait;
-  while (at.kind === "child" && at.waits?.[0] !== undefined) at = at.waits[0];
-  return at.kind === "child" ? <>child <Id text={at.id ?? ""} /></> : <ServerText text={at.text} />;
-}
-
-function ActivityState({ wait }: { wait: WaitRecord }): JSX.Element {
-  const attempt = wait.attempt ?? 1;
-  const of = wait.max_attempts === undefined || wait.max_attempts <= 1 ? "" : ` of ${wait.max_attempts}`;
-  const failed = wait.failed !== undefined && (
-    <>attempt {attempt - 1}{of} failed <Time ms={wait.failed.at_ms} form="relative" /> with <q class="red"><Text text={errorText(wait.failed.error)} /></q>, </>
-  );
-  switch (wait.state) {
-    case "retry":
-      return <>{failed}the next is <Time ms={wait.due_ms ?? 0} form="relative" /> at <Time ms={wait.due_ms ?? 0} form="clock" />.</>;
-    case "running":
-      return (
-        <>{failed}attempt {attempt}{of} runs on <Text text={wait.node ?? "a node"} /> since <Time ms={wait.since_ms ?? 0} />
-          {wait.heard_ms != null && <>, last heartbeat <Time ms={wait.heard_ms} form="relative" /></>}.</>
-      );
-    case "with_owner":
-      return <>{failed}attempt {attempt}{of} is with <Text text={wait.node ?? "its node"} /> since <Time ms={wait.since_ms ?? 0} />, running or waiting for a slot.</>;
-    case "not_registered":
-      return (
-        <>queued since <Time ms={wait.since_ms ?? 0} />; no live node has it registered
-          {wait.tag != null && <> and serves the tag <code><Text text={wait.tag} /></code></>}.</>
-      );
-    default:
-      return <>{failed}{wait.state === undefined ? "open" : wait.state.replaceAll("_", " ")} since <Time ms={wait.since_ms ?? wait.scheduled_ms ?? 0} />.</>;
-  }
-}
+const STOPS = new Set([
+  "no_runtime",
+  "no_owner",
+  "missing_code",
+  "orchestration_not_registered",
+  "full",
+  "unread",
+  "cancellation",
+]);

@@ -22,12 +22,25 @@ interface About {
 }
 
 /** Sends a change of this instance. */
-async function send(model: InstanceModel, route: string, path: (string | number)[], body: unknown, query: object = {}): Promise<unknown> {
+async function send(
+  model: InstanceModel,
+  route: string,
+  path: (string | number)[],
+  body: unknown,
+  query: object = {},
+): Promise<unknown> {
   const options = { path: [model.id, ...path], query: { ...model.bound, ...query } };
   return await post(`instances/{id}/${route}` as Route as "instances/{id}/cancel", body as never, options as object);
 }
 
-function same(model: InstanceModel, cli: string[], route: string, path: (string | number)[], body?: string, query: object = {}): Equivalent {
+function same(
+  model: InstanceModel,
+  cli: string[],
+  route: string,
+  path: (string | number)[],
+  body?: string,
+  query: object = {},
+): Equivalent {
   const where = address(`instances/{id}/${route}`, [model.id, ...path], { ...model.bound, ...query });
   return body === undefined ? { cli, method: "POST", path: where } : { cli, method: "POST", path: where, body };
 }
@@ -44,13 +57,31 @@ function NameField({ label, value, offered }: { label: string; value: Signal<str
   return (
     <div class="labelled">
       <label for={id}>{label}</label>
-      <input id={id} class="field mono" value={value.value} list={`${id}-offered`} autocomplete="off" spellcheck={false}
-        onInput={(event) => (value.value = event.currentTarget.value)} />
-      <datalist id={`${id}-offered`}>{offered.map((name) => <option key={name} value={name} />)}</datalist>
+      <input
+        id={id}
+        class="field mono"
+        value={value.value}
+        list={`${id}-offered`}
+        autocomplete="off"
+        spellcheck={false}
+        onInput={(event) => (value.value = event.currentTarget.value)}
+      />
+      <datalist id={`${id}-offered`}>
+        {offered.map((name) => (
+          <option key={name} value={name} />
+        ))}
+      </datalist>
       {offered.length > 1 && (
         <span class="row wrap">
           {offered.slice(0, 8).map((name) => (
-            <button key={name} type="button" class={`chip ${value.value === name ? "on" : ""}`} onClick={() => (value.value = name)}><Text text={name} /></button>
+            <button
+              key={name}
+              type="button"
+              class={`chip ${value.value === name ? "on" : ""}`}
+              onClick={() => (value.value = name)}
+            >
+              <Text text={name} />
+            </button>
           ))}
         </span>
       )}
@@ -60,7 +91,9 @@ function NameField({ label, value, offered }: { label: string; value: Signal<str
 
 /** The events that it waits for, its own first. */
 export function awaitedEvents(details: InstanceDetails): string[] {
-  const names = (details.waits_for as WaitRecord[]).flatMap((wait) => (wait.kind === "event" && wait.name !== undefined ? [wait.name] : []));
+  const names = (details.waits_for as WaitRecord[]).flatMap((wait) =>
+    wait.kind === "event" && wait.name !== undefined ? [wait.name] : [],
+  );
   return [...new Set(names)];
 }
 
@@ -72,28 +105,57 @@ export function raise({ model, details }: About, chosen?: string, alsoTaken: rea
   const idempotencyKey = `dashboard-${crypto.getRandomValues(new Uint32Array(4)).join("-")}`;
   confirm({
     title: "Raise an event",
-    sentence: <>The event is put into the inbox of <Id text={model.id} /> and is taken by the next wait for its name, or kept until there is one.</>,
+    sentence: (
+      <>
+        The event is put into the inbox of <Id text={model.id} /> and is taken by the next wait for its name, or kept until there
+        is one.
+      </>
+    ),
     verb: "Raise",
-    fields: <><NameField label="Event" value={name} offered={offered} /><JsonField label="Payload" value={payload} /></>,
+    fields: (
+      <>
+        <NameField label="Event" value={name} offered={offered} />
+        <JsonField label="Payload" value={payload} />
+      </>
+    ),
     sameAs: () => same(model, ["raise", model.id, name.value, jsonOf(payload)], "events/{name}", [name.value], jsonOf(payload)),
     act: async () => {
       if (name.value === "") throw new Error("Name the event.");
       assertJson(payload);
-      await post("instances/{id}/events/{name}", new RawJson(jsonOf(payload)), { path: [model.id, name.value], query: model.bound, idempotencyKey });
+      await post("instances/{id}/events/{name}", new RawJson(jsonOf(payload)), {
+        path: [model.id, name.value],
+        query: model.bound,
+        idempotencyKey,
+      });
       model.done(`Raised ${name.value}`);
     },
   });
 }
 
-export function update({ model }: About, chosen: string | null, offered: readonly string[], input = "", onResult?: (result: unknown) => void): void {
+export function update(
+  { model }: About,
+  chosen: string | null,
+  offered: readonly string[],
+  input = "",
+  onResult?: (result: unknown) => void,
+): void {
   const name = signal(chosen ?? offered[0] ?? "");
   const payload = signal(input);
   const idempotencyKey = `dashboard-${crypto.getRandomValues(new Uint32Array(4)).join("-")}`;
   confirm({
     title: "Update",
-    sentence: <>The update runs in the code of <Id text={model.id} />, which can refuse it. What it did is recorded.</>,
+    sentence: (
+      <>
+        The update runs in the code of <Id text={model.id} />, which can refuse it. What it did is recorded.
+      </>
+    ),
     verb: "Update",
-    fields: <><NameField label="Update" value={name} offered={offered} /><JsonField label="Input" value={payload} /></>,
+    fields: (
+      <>
+        <NameField label="Update" value={name} offered={offered} />
+        <JsonField label="Input" value={payload} />
+      </>
+    ),
     sameAs: () => same(model, ["update", model.id, name.value, jsonOf(payload)], "updates/{name}", [name.value], jsonOf(payload)),
     act: async () => {
       assertJson(payload);
@@ -108,7 +170,12 @@ export function update({ model }: About, chosen: string | null, offered: readonl
 export function cancel({ model }: About): void {
   confirm({
     title: "Cancel",
-    sentence: <>A cancel request is sent to <Id text={model.id} />. Its code can clean up before it ends; its children that are waited for are cancelled too.</>,
+    sentence: (
+      <>
+        A cancel request is sent to <Id text={model.id} />. Its code can clean up before it ends; its children that are waited for
+        are cancelled too.
+      </>
+    ),
     verb: "Cancel it",
     isDanger: true,
     hasReason: true,
@@ -123,7 +190,11 @@ export function cancel({ model }: About): void {
 export function terminate({ model }: About): void {
   confirm({
     title: "Terminate",
-    sentence: <><Id text={model.id} /> ends at once, without running its code: nothing is cleaned up. This cannot be undone.</>,
+    sentence: (
+      <>
+        <Id text={model.id} /> ends at once, without running its code: nothing is cleaned up. This cannot be undone.
+      </>
+    ),
     verb: "Terminate",
     isDanger: true,
     hasReason: true,
@@ -139,7 +210,11 @@ export function terminate({ model }: About): void {
 export function retry({ model }: About): void {
   confirm({
     title: "Retry",
-    sentence: <><Id text={model.id} /> is tried now with the code that is registered, instead of at the next pause.</>,
+    sentence: (
+      <>
+        <Id text={model.id} /> is tried now with the code that is registered, instead of at the next pause.
+      </>
+    ),
     verb: "Retry",
     sameAs: () => same(model, ["retry", model.id], "retry", [], "{}"),
     act: async () => {
@@ -152,9 +227,20 @@ export function retry({ model }: About): void {
 export function retryActivity({ model, details }: About, event: number, name: string): void {
   confirm({
     title: "Retry the activity now",
-    sentence: <>The next attempt of <code><Text text={name} /></code> (event {event}) of <Id text={model.id} /> is made now, and not after its pause.</>,
+    sentence: (
+      <>
+        The next attempt of{" "}
+        <code>
+          <Text text={name} />
+        </code>{" "}
+        (event {event}) of <Id text={model.id} /> is made now, and not after its pause.
+      </>
+    ),
     verb: "Retry now",
-    sameAs: () => same(model, ["activity", "retry", model.id, String(event)], "activities/{e}/retry", [event], "{}", { execution: details.execution }),
+    sameAs: () =>
+      same(model, ["activity", "retry", model.id, String(event)], "activities/{e}/retry", [event], "{}", {
+        execution: details.execution,
+      }),
     act: async () => {
       await send(model, "activities/{e}/retry", [event], {}, { execution: details.execution });
       model.done(`Retried ${name}`);
@@ -165,7 +251,11 @@ export function retryActivity({ model, details }: About, event: number, name: st
 export function pause({ model }: About): void {
   confirm({
     title: "Pause",
-    sentence: <><Id text={model.id} /> takes no turns until it is resumed. Timers, events and results are kept for it.</>,
+    sentence: (
+      <>
+        <Id text={model.id} /> takes no turns until it is resumed. Timers, events and results are kept for it.
+      </>
+    ),
     verb: "Pause",
     hasReason: true,
     sameAs: (reason) => same(model, ["pause", model.id, "--reason", reason], "pause", [], JSON.stringify({ reason })),
@@ -179,7 +269,11 @@ export function pause({ model }: About): void {
 export function resume({ model }: About): void {
   confirm({
     title: "Resume",
-    sentence: <><Id text={model.id} /> takes turns again, beginning with what was kept for it.</>,
+    sentence: (
+      <>
+        <Id text={model.id} /> takes turns again, beginning with what was kept for it.
+      </>
+    ),
     verb: "Resume",
     hasReason: true,
     sameAs: (reason) => same(model, ["resume", model.id, "--reason", reason], "resume", [], JSON.stringify({ reason })),
@@ -201,7 +295,12 @@ export function skip({ model }: About, what: { event: number } | { message: numb
   const words = "event" in what ? [String(what.event)] : ["--message", String(what.message)];
   confirm({
     title: "Skip",
-    sentence: <><Id text={model.id} /> goes on without {"event" in what ? `event ${what.event}` : `message ${what.message} of its inbox`}, which cannot be read. It is recorded that it was skipped.</>,
+    sentence: (
+      <>
+        <Id text={model.id} /> goes on without {"event" in what ? `event ${what.event}` : `message ${what.message} of its inbox`},
+        which cannot be read. It is recorded that it was skipped.
+      </>
+    ),
     verb: "Skip",
     isDanger: true,
     sameAs: () => same(model, ["skip", model.id, ...words], "skip", [], JSON.stringify(what)),
@@ -217,8 +316,16 @@ export function deleteIt({ model }: About): void {
   confirm({
     title: "Delete",
     sentence: (
-      <>{isRunning ? <><Id text={model.id} /> still runs. It ends without running its code, and it</> : <Id text={model.id} />} is deleted with its history and
-        all its children. This cannot be undone.</>
+      <>
+        {isRunning ? (
+          <>
+            <Id text={model.id} /> still runs. It ends without running its code, and it
+          </>
+        ) : (
+          <Id text={model.id} />
+        )}{" "}
+        is deleted with its history and all its children. This cannot be undone.
+      </>
     ),
     verb: "Delete",
     isDanger: true,
@@ -263,7 +370,11 @@ export function actionsFor(about: About): Action[] {
   return [
     { name: "Raise an event…", run: () => raise(about), whyNot: mayNot ?? ended },
     { name: "Update…", run: () => update(about, null, []), whyNot: mayNot ?? ended },
-    { name: "Retry…", run: () => retry(about), whyNot: mayNot ?? ended ?? (details.blocked === null ? "It is not blocked." : null) },
+    {
+      name: "Retry…",
+      run: () => retry(about),
+      whyNot: mayNot ?? ended ?? (details.blocked === null ? "It is not blocked." : null),
+    },
     ...(what === null ? [] : [{ name: "Skip…", run: () => skip(about, what), whyNot: mayNot }]),
     isPaused
       ? { name: "Resume…", run: () => resume(about), whyNot: mayNot }

@@ -21,7 +21,12 @@ export type Handlers = Answer<"instances/{id}/handlers">;
 export type ExecutionRow = Answer<"instances/{id}/executions">["rows"][number];
 
 /** Reads a route of one instance. */
-export async function read<T>(route: string, path: (string | number)[], query: Record<string, QueryValue>, signal?: AbortSignal): Promise<T> {
+export async function read<T>(
+  route: string,
+  path: (string | number)[],
+  query: Record<string, QueryValue>,
+  signal?: AbortSignal,
+): Promise<T> {
   const options = signal === undefined ? { path, query } : { path, query, signal };
   return (await get(route as Route as "version", options as object)) as unknown as T;
 }

@@ -38,8 +38,19 @@ export interface Deed {
 
 /** What is not known before the details are read. */
 const UNREAD = {
-  turns: null, events: null, bytes: null, input: null, output: null, error: null, reason: null, waits_for: [], more_waits: 0, untaken_events: {}, deadline_ms: null,
-  cancel: null, trace: null,
+  turns: null,
+  events: null,
+  bytes: null,
+  input: null,
+  output: null,
+  error: null,
+  reason: null,
+  waits_for: [],
+  more_waits: 0,
+  untaken_events: {},
+  deadline_ms: null,
+  cancel: null,
+  trace: null,
 } satisfies Omit<InstanceDetails, keyof Instance>;
 
 export class InstanceModel {
@@ -132,7 +143,11 @@ export class InstanceModel {
       this.key ??= details.key;
       const turns = details.turns ?? 0;
       const known = this.lastTurn.peek();
-      if (known === null || details.execution > known.execution || (details.execution === known.execution && turns > known.number)) {
+      if (
+        known === null ||
+        details.execution > known.execution ||
+        (details.execution === known.execution && turns > known.number)
+      ) {
         this.lastTurn.value = { execution: details.execution, number: turns };
       }
       return details;

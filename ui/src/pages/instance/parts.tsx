@@ -16,7 +16,12 @@ export function eventHref(id: string, event: number, execution?: number): string
 }
 
 /** A link to the event that proves what a sentence says. */
-export function EventLink(props: { id: string; event: number; execution?: number | undefined; children?: ComponentChildren }): JSX.Element {
+export function EventLink(props: {
+  id: string;
+  event: number;
+  execution?: number | undefined;
+  children?: ComponentChildren;
+}): JSX.Element {
   return (
     <a class="link nowrap" href={eventHref(props.id, props.event, props.execution)}>
       {props.children ?? <>event {props.event}</>}
@@ -30,7 +35,12 @@ export function ServerText({ text, id }: { text: string; id?: string }): JSX.Ele
   return (
     <>
       {parts.map((part, index) => {
-        if (part.startsWith("`") && part.length > 1) return <code key={index}><Text text={part.slice(1, -1)} /></code>;
+        if (part.startsWith("`") && part.length > 1)
+          return (
+            <code key={index}>
+              <Text text={part.slice(1, -1)} />
+            </code>
+          );
         if (id !== undefined && /^event \d+$/.test(part)) return <EventLink key={index} id={id} event={Number(part.slice(6))} />;
         return <Text key={index} text={part} />;
       })}
@@ -80,12 +90,24 @@ export function PayloadLine(props: { label: string; value: unknown; tone?: "red"
   const panel = useId();
   return (
     <div class={`one-payload ${isOpen ? "open" : ""}`}>
-      <button type="button" class="one-payload-line" aria-expanded={isOpen} aria-controls={panel} onClick={() => setOpen(!isOpen)}>
+      <button
+        type="button"
+        class="one-payload-line"
+        aria-expanded={isOpen}
+        aria-controls={panel}
+        onClick={() => setOpen(!isOpen)}
+      >
         <Icon name={isOpen ? "chevronDown" : "chevronRight"} size={12} />
         <span class="label">{props.label}</span>
-        {!isOpen && <span class={`mono clip ${props.tone ?? ""}`}><Text text={previewOf(props.value)} /></span>}
+        {!isOpen && (
+          <span class={`mono clip ${props.tone ?? ""}`}>
+            <Text text={previewOf(props.value)} />
+          </span>
+        )}
       </button>
-      <div id={panel} hidden={!isOpen}>{isOpen && <Payload value={props.value} name={props.label.toLowerCase()} />}</div>
+      <div id={panel} hidden={!isOpen}>
+        {isOpen && <Payload value={props.value} name={props.label.toLowerCase()} />}
+      </div>
     </div>
   );
 }
@@ -108,8 +130,17 @@ export function JsonField({ label, value, hint }: { label: string; value: Signal
   return (
     <div class="labelled">
       <label for={id}>{label}</label>
-      <textarea id={id} class="field" rows={3} spellcheck={false} aria-invalid={problem !== null} aria-describedby={`${id}-hint`}
-        value={value.value} onInput={(event) => (value.value = event.currentTarget.value)} placeholder="null" />
+      <textarea
+        id={id}
+        class="field"
+        rows={3}
+        spellcheck={false}
+        aria-invalid={problem !== null}
+        aria-describedby={`${id}-hint`}
+        value={value.value}
+        onInput={(event) => (value.value = event.currentTarget.value)}
+        placeholder="null"
+      />
       <span id={`${id}-hint`} class={`hint ${problem !== null ? "bad" : ""}`}>
         {problem !== null ? `Not JSON yet: ${problem}.` : (hint ?? "JSON. Empty is null. Numbers are sent digit for digit.")}
       </span>
@@ -137,8 +168,18 @@ export function templateHref(name: string, values: Record<string, string>): stri
 export function Source({ at }: { at: string }): JSX.Element {
   const [, file = at, line = ""] = /^(.*?):(\d+)(?::\d+)?$/.exec(at) ?? [];
   const link = templateHref("source", { file, line });
-  const shown = <code><Text text={line === "" ? file : `${file}:${line}`} /></code>;
-  return link === null ? shown : <a class="link" href={link} target="_blank" rel="noreferrer">{shown}</a>;
+  const shown = (
+    <code>
+      <Text text={line === "" ? file : `${file}:${line}`} />
+    </code>
+  );
+  return link === null ? (
+    shown
+  ) : (
+    <a class="link" href={link} target="_blank" rel="noreferrer">
+      {shown}
+    </a>
+  );
 }
 
 /** Text that opens in full when it is long. */
@@ -148,8 +189,14 @@ export function Fold({ text, lines = 6 }: { text: string; lines?: number }): JSX
   const shown = isOpen || !isLong ? text : text.split("\n").slice(0, lines).join("\n").slice(0, 600);
   return (
     <>
-      <pre class="one-pre"><Text text={shown} keepLines /></pre>
-      {isLong && <button type="button" class="button quiet small" onClick={() => setOpen(!isOpen)}>{isOpen ? "Less" : "All of it"}</button>}
+      <pre class="one-pre">
+        <Text text={shown} keepLines />
+      </pre>
+      {isLong && (
+        <button type="button" class="button quiet small" onClick={() => setOpen(!isOpen)}>
+          {isOpen ? "Less" : "All of it"}
+        </button>
+      )}
     </>
   );
 }

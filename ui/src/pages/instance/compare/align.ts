@@ -26,15 +26,17 @@ export interface Pair {
 function sidesOf(turns: readonly TurnRecord[]): Side[] {
   return groupEvents(turns).flatMap((group) => {
     if (group.kind === null || group.begun === null) return [];
-    return [{
-      kind: group.kind,
-      name: group.name,
-      unit: group.begun.unit ?? "",
-      input: payloadOf(group.begun),
-      outcome: group.outcome,
-      result: group.ended === null ? undefined : payloadOf(group.ended),
-      tookMs: group.endedMs - group.begunMs,
-    }];
+    return [
+      {
+        kind: group.kind,
+        name: group.name,
+        unit: group.begun.unit ?? "",
+        input: payloadOf(group.begun),
+        outcome: group.outcome,
+        result: group.ended === null ? undefined : payloadOf(group.ended),
+        tookMs: group.endedMs - group.begunMs,
+      },
+    ];
   });
 }
 
@@ -73,6 +75,10 @@ export function detailOf(side: Side | null): string {
   if (side === null) return "null";
   const member = (name: string, value: unknown) => (value === undefined ? [] : [`${JSON.stringify(name)}:${textOf(value)}`]);
   return `{${[
-    ...member("kind", side.kind), ...member("name", side.name), ...member("input", side.input), ...member("outcome", side.outcome), ...member("result", side.result),
+    ...member("kind", side.kind),
+    ...member("name", side.name),
+    ...member("input", side.input),
+    ...member("outcome", side.outcome),
+    ...member("result", side.result),
   ].join(",")}}`;
 }

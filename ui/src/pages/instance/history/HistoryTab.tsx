@@ -28,7 +28,15 @@ type HistoryRow =
 export default function HistoryTab({ model, details }: { model: InstanceModel; details: InstanceDetails }): JSX.Element {
   const execution = numberParam("execution") ?? details.execution;
   const past = pastOf(details.execution);
-  return <History key={`${execution} ${past?.turn ?? ""}`} model={model} details={details} execution={execution} until={past?.turn ?? null} />;
+  return (
+    <History
+      key={`${execution} ${past?.turn ?? ""}`}
+      model={model}
+      details={details}
+      execution={execution}
+      until={past?.turn ?? null}
+    />
+  );
 }
 
 function startFromUrl(): Start {
@@ -36,7 +44,12 @@ function startFromUrl(): Start {
   return event !== null ? { event } : turn !== null ? { turn } : "end";
 }
 
-function History(props: { model: InstanceModel; details: InstanceDetails; execution: number; until: number | null }): JSX.Element {
+function History(props: {
+  model: InstanceModel;
+  details: InstanceDetails;
+  execution: number;
+  until: number | null;
+}): JSX.Element {
   const { model, details, execution, until } = props;
   // Unknown as long as only the row was read; wide turns must not make the first page large.
   const perTurn = details.events === null ? 150 : details.events / Math.max(1, details.turns ?? 1);
@@ -63,7 +76,10 @@ function History(props: { model: InstanceModel; details: InstanceDetails; execut
   const matches = search?.matches.value;
   const rows = useMemo(() => rowsOf(turns, isGrouped, matches), [turns, isGrouped, matches]);
   const names = useMemo(() => namesOf(turns), [turns]);
-  const isSelected = (row: HistoryRow) => (row.is === "event" ? row.event.id === selected : row.is === "operation" && (row.group.begun?.id === selected || row.group.ended?.id === selected));
+  const isSelected = (row: HistoryRow) =>
+    row.is === "event"
+      ? row.event.id === selected
+      : row.is === "operation" && (row.group.begun?.id === selected || row.group.ended?.id === selected);
   const here = selected === null ? -1 : rows.findIndex(isSelected);
   const shift = useKeptPlace(box, turns, isGrouped);
   useJumps(history, list, rows, selected, here, search === null);
@@ -79,7 +95,8 @@ function History(props: { model: InstanceModel; details: InstanceDetails; execut
   const move = (by: number) => {
     for (let index = here < 0 ? (by > 0 ? 0 : rows.length - 1) : here + by; index >= 0 && index < rows.length; index += by) {
       const row = rows[index];
-      const event = row?.is === "event" ? row.event.id : row?.is === "operation" ? (row.group.begun ?? row.group.ended)?.id : undefined;
+      const event =
+        row?.is === "event" ? row.event.id : row?.is === "operation" ? (row.group.begun ?? row.group.ended)?.id : undefined;
       if (event === undefined) continue;
       select(event);
       list.current?.scrollTo(index, "auto");
@@ -110,36 +127,96 @@ function History(props: { model: InstanceModel; details: InstanceDetails; execut
   const place = { id: model.id, execution, bound: model.bound };
   return (
     <div class="ev">
-      <Filters filter={filter} search={search} last={details.turns ?? 0} at={search === null || here < 0 ? null : here} comparing={comparing} onStep={stepMatch} onJump={jump} />
-      {search?.problem.value != null && <div class="one-problem"><Problem problem={search.problem.value} /></div>}
-      {problem !== null && problem.where !== "after" && <div class="one-problem"><Problem problem={problem.problem} onRetry={() => void (problem.where === "all" ? history.open(startFromUrl()) : history.loadBefore())} /></div>}
+      <Filters
+        filter={filter}
+        search={search}
+        last={details.turns ?? 0}
+        at={search === null || here < 0 ? null : here}
+        comparing={comparing}
+        onStep={stepMatch}
+        onJump={jump}
+      />
+      {search?.problem.value != null && (
+        <div class="one-problem">
+          <Problem problem={search.problem.value} />
+        </div>
+      )}
+      {problem !== null && problem.where !== "after" && (
+        <div class="one-problem">
+          <Problem
+            problem={problem.problem}
+            onRetry={() => void (problem.where === "all" ? history.open(startFromUrl()) : history.loadBefore())}
+          />
+        </div>
+      )}
       <div class="tl-main">
         <div class="ev-list" ref={box} data-shift={shift}>
           {!history.isOpen.value && search === null ? (
             <div class="one-problem">{problem === null && <Waiting lines={6} />}</div>
           ) : rows.length === 0 ? (
             <Empty title={search === null ? "No events yet" : search.at.value === null ? "No event matches" : "Searching"}>
-              <p>{search === null ? "Its first turn records how it was started." : "The whole history is searched: names, payloads and errors."}</p>
+              <p>
+                {search === null
+                  ? "Its first turn records how it was started."
+                  : "The whole history is searched: names, payloads and errors."}
+              </p>
             </Empty>
           ) : (
-            <Virtual class="ev-rows" role="table" label="History" count={rows.length} rowHeight={ROW_PX} handle={list} onRange={onRange} keyOf={(index) => keyOf(rows[index])}>
+            <Virtual
+              class="ev-rows"
+              role="table"
+              label="History"
+              count={rows.length}
+              rowHeight={ROW_PX}
+              handle={list}
+              onRange={onRange}
+              keyOf={(index) => keyOf(rows[index])}
+            >
               {(index) => {
                 const row = rows[index];
                 if (row === undefined) return null;
                 if (row.is === "turn") return <TurnRow turn={row.turn} index={index} />;
-                if (row.is === "operation") return <OperationLine group={row.group} index={index} isSelected={isSelected(row)} onSelect={select} />;
-                return <EventRow event={row.event} turn={row.turn} atMs={row.atMs} index={index} isSelected={row.event.id === selected} isMatch={search !== null} of={names.get(sourceOf(row.event) ?? -1) ?? ""} onSelect={select} />;
+                if (row.is === "operation")
+                  return <OperationLine group={row.group} index={index} isSelected={isSelected(row)} onSelect={select} />;
+                return (
+                  <EventRow
+                    event={row.event}
+                    turn={row.turn}
+                    atMs={row.atMs}
+                    index={index}
+                    isSelected={row.event.id === selected}
+                    isMatch={search !== null}
+                    of={names.get(sourceOf(row.event) ?? -1) ?? ""}
+                    onSelect={select}
+                  />
+                );
               }}
             </Virtual>
           )}
           {search === null && history.isOpen.value && (
-            <EndBar history={history} last={model.lastTurn.value?.execution === execution ? model.lastTurn.value.number : 0} onEnd={() => list.current?.scrollTo(rows.length - 1, "end")} />
+            <EndBar
+              history={history}
+              last={model.lastTurn.value?.execution === execution ? model.lastTurn.value.number : 0}
+              onEnd={() => list.current?.scrollTo(rows.length - 1, "end")}
+            />
           )}
-          {problem !== null && problem.where === "after" && <div class="one-problem"><Problem problem={problem.problem} onRetry={() => void history.loadAfter()} /></div>}
+          {problem !== null && problem.where === "after" && (
+            <div class="one-problem">
+              <Problem problem={problem.problem} onRetry={() => void history.loadAfter()} />
+            </div>
+          )}
         </div>
         {found !== null && (
-          <EventSide place={place} event={found.event} turn={found.turn} atMs={found.atMs} completion={completionOf(turns, found.event.id)} comparing={comparing}
-            onCompare={(event) => change({ vs: event }, { replace: true })} onClose={() => select(null)} />
+          <EventSide
+            place={place}
+            event={found.event}
+            turn={found.turn}
+            atMs={found.atMs}
+            completion={completionOf(turns, found.event.id)}
+            comparing={comparing}
+            onCompare={(event) => change({ vs: event }, { replace: true })}
+            onClose={() => select(null)}
+          />
         )}
       </div>
       {comparing !== null && selected !== null && comparing !== selected && (
@@ -172,7 +249,9 @@ function rowsOf(turns: readonly TurnRecord[], isGrouped: boolean, matches: Searc
 
 /** Names of operations by the event that began them, for the events that end them. */
 function namesOf(turns: readonly TurnRecord[]): ReadonlyMap<number, string> {
-  return new Map(turns.flatMap((turn) => turn.events.flatMap((event) => (opens(event) === null ? [] : [[event.id, nameOf(event)] as const]))));
+  return new Map(
+    turns.flatMap((turn) => turn.events.flatMap((event) => (opens(event) === null ? [] : [[event.id, nameOf(event)] as const]))),
+  );
 }
 
 function keyOf(row: HistoryRow | undefined): string {
@@ -181,7 +260,11 @@ function keyOf(row: HistoryRow | undefined): string {
   return row.is === "event" ? `e${row.event.id}` : `o${row.group.begun?.id ?? ""}-${row.group.ended?.id ?? ""}`;
 }
 
-function findEvent(turns: readonly TurnRecord[], matches: Search["matches"]["value"] | undefined, id: number | null): { event: EventRecord; turn: number; atMs: number } | null {
+function findEvent(
+  turns: readonly TurnRecord[],
+  matches: Search["matches"]["value"] | undefined,
+  id: number | null,
+): { event: EventRecord; turn: number; atMs: number } | null {
   if (id === null) return null;
   for (const turn of turns) {
     const event = turn.events.find((each) => each.id === id);
@@ -224,7 +307,14 @@ function useKeptPlace(box: { current: HTMLDivElement | null }, turns: readonly T
 }
 
 /** Opens at the end or at the linked event, and follows links to other events. */
-function useJumps(history: HistoryWindow, list: { current: VirtualHandle | null }, rows: readonly HistoryRow[], selected: number | null, here: number, isWhole: boolean): void {
+function useJumps(
+  history: HistoryWindow,
+  list: { current: VirtualHandle | null },
+  rows: readonly HistoryRow[],
+  selected: number | null,
+  here: number,
+  isWhole: boolean,
+): void {
   const jumped = useRef<string | null>(null);
   const isOpen = history.isOpen.value;
   useEffect(() => {
@@ -233,7 +323,12 @@ function useJumps(history: HistoryWindow, list: { current: VirtualHandle | null 
     const wanted = selected !== null ? `e${selected}` : turn !== null ? `t${turn}` : "end";
     if (jumped.current === wanted) return;
     const isFirst = jumped.current === null;
-    const index = selected !== null ? here : turn !== null ? rows.findIndex((row) => row.is === "turn" && row.turn.number === turn) : rows.length - 1;
+    const index =
+      selected !== null
+        ? here
+        : turn !== null
+          ? rows.findIndex((row) => row.is === "turn" && row.turn.number === turn)
+          : rows.length - 1;
     if (index < 0 && selected !== null && !isFirst) {
       // A link to an event that is not loaded.
       jumped.current = wanted;
@@ -242,7 +337,10 @@ function useJumps(history: HistoryWindow, list: { current: VirtualHandle | null 
     }
     jumped.current = wanted;
     if (wanted === "end" && !isFirst) return;
-    if (index >= 0) requestAnimationFrame(() => list.current?.scrollTo(index, wanted === "end" ? "end" : isFirst || wanted.startsWith("t") ? "center" : "auto"));
+    if (index >= 0)
+      requestAnimationFrame(() =>
+        list.current?.scrollTo(index, wanted === "end" ? "end" : isFirst || wanted.startsWith("t") ? "center" : "auto"),
+      );
   }, [isOpen, rows, selected]);
 }
 
@@ -252,8 +350,12 @@ function EndBar({ history, last, onEnd }: { history: HistoryWindow; last: number
   if (!history.hasAfter.value && history.isLoading.value === null) return null;
   return (
     <div class="ev-end">
-      {history.isLoading.value !== null ? <span class="muted">Reading…</span> : (
-        <Button kind="small" onClick={() => void history.open("end").then(() => requestAnimationFrame(onEnd))}>{newer > 0 ? `${countText(newer)} later turns; go` : "Go"} to the end</Button>
+      {history.isLoading.value !== null ? (
+        <span class="muted">Reading…</span>
+      ) : (
+        <Button kind="small" onClick={() => void history.open("end").then(() => requestAnimationFrame(onEnd))}>
+          {newer > 0 ? `${countText(newer)} later turns; go` : "Go"} to the end
+        </Button>
       )}
     </div>
   );

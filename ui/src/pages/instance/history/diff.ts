@@ -41,11 +41,7 @@ export function diffLines(left: readonly string[], right: readonly string[]): Di
   let [a, b] = [left.length, right.length];
   while (a > start && b > start && left[a - 1] === right[b - 1]) [a, b] = [a - 1, b - 1];
   const same = (line: string): DiffLine => ({ left: line, right: line, isSame: true });
-  return [
-    ...left.slice(0, start).map(same),
-    ...middle(left.slice(start, a), right.slice(start, b)),
-    ...left.slice(a).map(same),
-  ];
+  return [...left.slice(0, start).map(same), ...middle(left.slice(start, a), right.slice(start, b)), ...left.slice(a).map(same)];
 }
 
 /** The longest common part of what differs; too much of it is shown as all changed. */
@@ -86,6 +82,8 @@ function middle(left: readonly string[], right: readonly string[]): DiffLine[] {
 
 function paired(left: readonly string[], right: readonly string[]): DiffLine[] {
   return Array.from({ length: Math.max(left.length, right.length) }, (_, index) => ({
-    left: left[index] ?? null, right: right[index] ?? null, isSame: false,
+    left: left[index] ?? null,
+    right: right[index] ?? null,
+    isSame: false,
   }));
 }

@@ -53,7 +53,14 @@ const TONES: Record<string, Tone> = {
 
 /** All kinds, for the filter. */
 export const KINDS: readonly string[] = [
-  ...Object.keys(TONES), "SystemCall", "PatchMarked", "AttributesUpserted", "StatusSet", "UpdateCompleted", "SubOrchestrationStarted", "InstanceResumed",
+  ...Object.keys(TONES),
+  "SystemCall",
+  "PatchMarked",
+  "AttributesUpserted",
+  "StatusSet",
+  "UpdateCompleted",
+  "SubOrchestrationStarted",
+  "InstanceResumed",
 ].sort();
 
 export function toneOf(event: EventRecord): Tone {
@@ -127,7 +134,8 @@ export function summaryOf(event: EventRecord): string {
   const body = bodyOf(event);
   const payload = payloadOf(event);
   if (payload !== undefined) return previewOf(payload, 200);
-  if (typeof body["due_ms"] === "number") return body["due_ms"] >= 253_402_300_799_999 ? "never" : `until ${new Date(body["due_ms"]).toLocaleString()}`;
+  if (typeof body["due_ms"] === "number")
+    return body["due_ms"] >= 253_402_300_799_999 ? "never" : `until ${new Date(body["due_ms"]).toLocaleString()}`;
   if (typeof body["reason"] === "string") return body["reason"];
   const source = sourceOf(event);
   const rest = Object.keys(body).filter((member) => !["name", "source_event_id", "trail"].includes(member));

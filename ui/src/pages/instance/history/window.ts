@@ -72,7 +72,9 @@ export class HistoryWindow {
   }
 
   private show(page: HistoryPage): void {
-    const turns = page.turns.filter((turn) => this.until === null || turn.number <= this.until).sort((a, b) => a.number - b.number);
+    const turns = page.turns
+      .filter((turn) => this.until === null || turn.number <= this.until)
+      .sort((a, b) => a.number - b.number);
     this.learn(turns);
     batch(() => {
       this.turns.value = turns;
@@ -137,7 +139,11 @@ export class HistoryWindow {
     });
   }
 
-  private async loadAt(where: "before" | "after", query: object, take: (page: HistoryPage) => readonly TurnRecord[]): Promise<readonly TurnRecord[]> {
+  private async loadAt(
+    where: "before" | "after",
+    query: object,
+    take: (page: HistoryPage) => readonly TurnRecord[],
+  ): Promise<readonly TurnRecord[]> {
     this.isLoading.value = where;
     try {
       const page = await this.page(query);

@@ -28,10 +28,13 @@ export function Axis(props: Props): JSX.Element {
   const [brush, setBrush] = useState<readonly [number, number] | null>(null);
   const isElapsed = timeForm.value === "relative";
   const offset = new Date(scale.startMs).getTimezoneOffset() * 60_000;
-  const origin = isElapsed ? scale.startMs : Math.floor(scale.startMs / 86_400_000) * 86_400_000 + (timeForm.value === "utc" ? 0 : offset % 86_400_000);
+  const origin = isElapsed
+    ? scale.startMs
+    : Math.floor(scale.startMs / 86_400_000) * 86_400_000 + (timeForm.value === "utc" ? 0 : offset % 86_400_000);
   const middles = scale.folds.map((fold) => ((fold.from + fold.to) / 2 - view.from) / (view.to - view.from));
   // No time stands under the label of a folded one, or beyond the edge.
-  const isFree = (at: number) => (1 - at) * width > 62 && middles.every((middle) => (at - middle) * width > 34 || (middle - at) * width > 72);
+  const isFree = (at: number) =>
+    (1 - at) * width > 62 && middles.every((middle) => (at - middle) * width > 34 || (middle - at) * width > 72);
   const ticks = ticksOf(scale, view, width, isElapsed ? 72 : 88, origin).filter((tick) => isFree(tick.at));
   const at = (ms: number) => (scale.place(ms) - view.from) / (view.to - view.from);
   const press = (event: PointerEvent) => {
@@ -41,7 +44,8 @@ export function Axis(props: Props): JSX.Element {
     const place = (x: number) => Math.min(1, Math.max(0, (x - box.left) / box.width));
     const first = place(event.clientX);
     axis.setPointerCapture(event.pointerId);
-    const move = (moved: PointerEvent) => setBrush([Math.min(first, place(moved.clientX)), Math.max(first, place(moved.clientX))]);
+    const move = (moved: PointerEvent) =>
+      setBrush([Math.min(first, place(moved.clientX)), Math.max(first, place(moved.clientX))]);
     const up = (ended: PointerEvent) => {
       axis.removeEventListener("pointermove", move);
       axis.removeEventListener("pointerup", up);
@@ -49,7 +53,9 @@ export function Axis(props: Props): JSX.Element {
       const last = place(ended.clientX);
       if (Math.abs(last - first) * box.width < 6) return;
       const span = view.to - view.from;
-      props.onView(clampView({ from: view.from + Math.min(first, last) * span, to: view.from + Math.max(first, last) * span }, scale.length));
+      props.onView(
+        clampView({ from: view.from + Math.min(first, last) * span, to: view.from + Math.max(first, last) * span }, scale.length),
+      );
     };
     axis.addEventListener("pointermove", move);
     axis.addEventListener("pointerup", up);
@@ -65,18 +71,35 @@ export function Axis(props: Props): JSX.Element {
       {scale.folds.map((fold) => {
         const middle = ((fold.from + fold.to) / 2 - view.from) / (view.to - view.from);
         return middle < 0 || middle > 1 ? null : (
-          <span key={fold.fromMs} class="tl-fold-label" style={{ insetInlineStart: `${middle * 100}%` }} title="Idle time, folded">
+          <span
+            key={fold.fromMs}
+            class="tl-fold-label"
+            style={{ insetInlineStart: `${middle * 100}%` }}
+            title="Idle time, folded"
+          >
             {durationText(fold.toMs - fold.fromMs)}
           </span>
         );
       })}
       {turnsIn(props, at).map((turn) => (
-        <a key={turn.number} class="tl-turn" style={{ insetInlineStart: `${at(turn.at_ms) * 100}%` }} tabIndex={-1} aria-hidden="true"
+        <a
+          key={turn.number}
+          class="tl-turn"
+          style={{ insetInlineStart: `${at(turn.at_ms) * 100}%` }}
+          tabIndex={-1}
+          aria-hidden="true"
           href={href(["instances", props.id], { tab: "history", execution: props.execution, at: turn.number })}
-          title={`turn ${turn.number}${turn.more > 0 ? ` and ${turn.more} more` : ""}\n${exactText(turn.at_ms)}`} />
+          title={`turn ${turn.number}${turn.more > 0 ? ` and ${turn.more} more` : ""}\n${exactText(turn.at_ms)}`}
+        />
       ))}
-      {props.endLabel !== null && end >= 0 && end <= 1 && <span class="tl-now-label" style={{ insetInlineStart: `${end * 100}%` }}>{props.endLabel}</span>}
-      {brush !== null && <span class="tl-brush" style={{ insetInlineStart: `${brush[0] * 100}%`, width: `${(brush[1] - brush[0]) * 100}%` }} />}
+      {props.endLabel !== null && end >= 0 && end <= 1 && (
+        <span class="tl-now-label" style={{ insetInlineStart: `${end * 100}%` }}>
+          {props.endLabel}
+        </span>
+      )}
+      {brush !== null && (
+        <span class="tl-brush" style={{ insetInlineStart: `${brush[0] * 100}%`, width: `${(brush[1] - brush[0]) * 100}%` }} />
+      )}
     </div>
   );
 }
@@ -105,9 +128,10 @@ function elapsed(ms: number): string {
 
 function clock(ms: number, span: number): string {
   const date = new Date(ms);
-  const part = timeForm.value === "utc"
-    ? { h: date.getUTCHours(), m: date.getUTCMinutes(), s: date.getUTCSeconds(), d: date.getUTCDate(), o: date.getUTCMonth() }
-    : { h: date.getHours(), m: date.getMinutes(), s: date.getSeconds(), d: date.getDate(), o: date.getMonth() };
+  const part =
+    timeForm.value === "utc"
+      ? { h: date.getUTCHours(), m: date.getUTCMinutes(), s: date.getUTCSeconds(), d: date.getUTCDate(), o: date.getUTCMonth() }
+      : { h: date.getHours(), m: date.getMinutes(), s: date.getSeconds(), d: date.getDate(), o: date.getMonth() };
   const two = (value: number) => String(value).padStart(2, "0");
   if (span > 3 * 86_400_000) return `${part.d}.${part.o + 1}.`;
   const time = `${two(part.h)}:${two(part.m)}`;

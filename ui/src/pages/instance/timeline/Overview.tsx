@@ -30,7 +30,8 @@ export function Overview(props: Props): JSX.Element {
     <div class="tl-overview" onPointerDown={(event) => drag(event, props)} onWheel={(event) => wheel(event, props)}>
       <canvas ref={canvas} style={{ width: `${width}px`, height: `${HEIGHT}px` }} aria-hidden="true" />
       <div class="tl-window" style={{ insetInlineStart: `${left}%`, insetInlineEnd: `${right}%` }}>
-        <span class="tl-handle from" /><span class="tl-handle to" />
+        <span class="tl-handle from" />
+        <span class="tl-handle to" />
       </div>
     </div>
   );
@@ -48,15 +49,24 @@ function drag(event: PointerEvent, { scale, view, onView }: Props): void {
   const box = strip.getBoundingClientRect();
   const at = (x: number) => ((x - box.left) / box.width) * scale.length;
   const [first, edge] = [at(event.clientX), (7 / box.width) * scale.length];
-  const part = Math.abs(first - view.from) < edge ? "from" : Math.abs(first - view.to) < edge ? "to" : first > view.from && first < view.to ? "all" : "new";
+  const part =
+    Math.abs(first - view.from) < edge
+      ? "from"
+      : Math.abs(first - view.to) < edge
+        ? "to"
+        : first > view.from && first < view.to
+          ? "all"
+          : "new";
   const isWhole = view.from <= 0 && view.to >= scale.length;
   strip.setPointerCapture(event.pointerId);
   const move = (moved: PointerEvent) => {
     const place = at(moved.clientX);
     if (part === "from") onView(clampView({ from: Math.min(place, view.to), to: view.to }, scale.length));
     else if (part === "to") onView(clampView({ from: view.from, to: Math.max(place, view.from) }, scale.length));
-    else if (part === "all" && !isWhole) onView(clampView({ from: view.from + place - first, to: view.to + place - first }, scale.length));
-    else if (Math.abs(place - first) > edge) onView(clampView({ from: Math.min(first, place), to: Math.max(first, place) }, scale.length));
+    else if (part === "all" && !isWhole)
+      onView(clampView({ from: view.from + place - first, to: view.to + place - first }, scale.length));
+    else if (Math.abs(place - first) > edge)
+      onView(clampView({ from: Math.min(first, place), to: Math.max(first, place) }, scale.length));
   };
   const up = () => {
     strip.removeEventListener("pointermove", move);
@@ -75,7 +85,9 @@ function draw(canvas: HTMLCanvasElement | null, { scale, operations, buckets, tu
   const style = getComputedStyle(canvas);
   const colour = (name: string) => style.getPropertyValue(name).trim();
   const x = (ms: number) => (scale.place(ms) / scale.length) * width;
-  const [busy, open, bad, tick, idle] = ["--tl-run", "--tl-wait", "--tl-bad", "--text-3", "--line"].map((name) => resolved(canvas, colour(name)));
+  const [busy, open, bad, tick, idle] = ["--tl-run", "--tl-wait", "--tl-bad", "--text-3", "--line"].map((name) =>
+    resolved(canvas, colour(name)),
+  );
   for (const fold of scale.folds) {
     pen.fillStyle = idle ?? "";
     pen.fillRect((fold.from / scale.length) * width, 0, ((fold.to - fold.from) / scale.length) * width, HEIGHT);

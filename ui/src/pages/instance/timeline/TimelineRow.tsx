@@ -34,11 +34,22 @@ export function TimelineRow({ row, index, drawing }: { row: Row; index: number; 
         <div role="row" aria-rowindex={index + 2} class="tl-row band">
           <div role="rowheader" class="tl-label" style={indent}>
             <Chevron isOpen={!row.isFolded} label={`Unit ${row.unit}`} onClick={() => drawing.onToggle(row)} />
-            <span class="clip">unit <code><Text text={row.unit} /></code></span>
+            <span class="clip">
+              unit{" "}
+              <code>
+                <Text text={row.unit} />
+              </code>
+            </span>
             <span class="count">{row.operations.length}</span>
-            {failing > 0 && <span class="tl-count-bad" title={`${failing} failed`}>{failing}</span>}
+            {failing > 0 && (
+              <span class="tl-count-bad" title={`${failing} failed`}>
+                {failing}
+              </span>
+            )}
           </div>
-          <div role="cell" class="tl-track"><BandBar operations={row.operations} drawing={drawing} /></div>
+          <div role="cell" class="tl-track">
+            <BandBar operations={row.operations} drawing={drawing} />
+          </div>
         </div>
       );
     }
@@ -49,7 +60,9 @@ export function TimelineRow({ row, index, drawing }: { row: Row; index: number; 
             <Chevron isOpen={row.isUnfolded} label={`Execution ${row.execution}`} onClick={() => drawing.onToggle(row)} />
             <span class="clip">execution {row.execution}</span>
           </div>
-          <div role="cell" class="tl-track">{row.source !== null && <BandBar operations={row.source.operations.value} drawing={drawing} />}</div>
+          <div role="cell" class="tl-track">
+            {row.source !== null && <BandBar operations={row.source.operations.value} drawing={drawing} />}
+          </div>
         </div>
       );
     case "earlier":
@@ -57,7 +70,9 @@ export function TimelineRow({ row, index, drawing }: { row: Row; index: number; 
         <div role="row" aria-rowindex={index + 2} class="tl-row">
           <div role="rowheader" class="tl-label" style={indent}>
             <button type="button" class="button quiet small" onClick={() => drawing.onToggle(row)}>
-              {row.source.isLoadingEarlier.value ? "Loading…" : `${row.count.toLocaleString("en")} earlier operations${row.source.zoomed.value === null ? "" : "; zoom in"}`}
+              {row.source.isLoadingEarlier.value
+                ? "Loading…"
+                : `${row.count.toLocaleString("en")} earlier operations${row.source.zoomed.value === null ? "" : "; zoom in"}`}
             </button>
           </div>
           <div role="cell" class="tl-track" />
@@ -68,8 +83,15 @@ export function TimelineRow({ row, index, drawing }: { row: Row; index: number; 
       return (
         <div role="row" aria-rowindex={index + 2} class="tl-row">
           <div role="rowheader" class="tl-label muted" style={indent}>
-            {problem === null ? "Loading…" : (
-              <button type="button" class="button quiet small" title={problem.detail} onClick={() => void row.source.loaded.reload()}>
+            {problem === null ? (
+              "Loading…"
+            ) : (
+              <button
+                type="button"
+                class="button quiet small"
+                title={problem.detail}
+                onClick={() => void row.source.loaded.reload()}
+              >
                 <span class="red clip">{problem.title}</span> Try again
               </button>
             )}
@@ -83,37 +105,76 @@ export function TimelineRow({ row, index, drawing }: { row: Row; index: number; 
 
 function Chevron({ isOpen, label, onClick }: { isOpen: boolean; label: string; onClick: () => void }): JSX.Element {
   return (
-    <button type="button" class="tl-chevron" aria-expanded={isOpen} aria-label={label}
+    <button
+      type="button"
+      class="tl-chevron"
+      aria-expanded={isOpen}
+      aria-label={label}
       onClick={(event) => {
         event.stopPropagation();
         onClick();
-      }}>
+      }}
+    >
       <Icon name={isOpen ? "chevronDown" : "chevronRight"} size={12} />
     </button>
   );
 }
 
-function OperationRow({ row, index, drawing }: { row: Extract<Row, { is: "operation" }>; index: number; drawing: Drawing }): JSX.Element {
+function OperationRow({
+  row,
+  index,
+  drawing,
+}: {
+  row: Extract<Row, { is: "operation" }>;
+  index: number;
+  drawing: Drawing;
+}): JSX.Element {
   const { operation } = row;
   const isSelected = drawing.selected === row.key;
   const canUnfold = operation.kind === "child" && operation.instance !== undefined;
   const isDim = drawing.isPathLit && !row.isOnPath;
   const title = operation.name === "" ? KIND_WORDS[operation.kind] : operation.name;
   return (
-    <div role="row" aria-rowindex={index + 2} class={`tl-row ${isSelected ? "selected" : ""} ${isDim ? "dim" : ""} ${drawing.isPathLit && row.isOnPath ? "lit" : ""}`}>
-      <div role="rowheader" class="tl-label" style={{ paddingInlineStart: `${0.5 + Math.min(row.depth, 12) * 0.85}rem` }}
-        onClick={() => drawing.onSelect(row)}>
+    <div
+      role="row"
+      aria-rowindex={index + 2}
+      class={`tl-row ${isSelected ? "selected" : ""} ${isDim ? "dim" : ""} ${drawing.isPathLit && row.isOnPath ? "lit" : ""}`}
+    >
+      <div
+        role="rowheader"
+        class="tl-label"
+        style={{ paddingInlineStart: `${0.5 + Math.min(row.depth, 12) * 0.85}rem` }}
+        onClick={() => drawing.onSelect(row)}
+      >
         {canUnfold ? (
-          <Chevron isOpen={row.isUnfolded} label={`Operations of child ${operation.instance ?? ""}`} onClick={() => drawing.onToggle(row)} />
+          <Chevron
+            isOpen={row.isUnfolded}
+            label={`Operations of child ${operation.instance ?? ""}`}
+            onClick={() => drawing.onToggle(row)}
+          />
         ) : (
-          <span class={`tl-kind ${isFailing(operation) ? "bad" : operation.outcome}`} title={KIND_WORDS[operation.kind]}><Icon name={KIND_ICONS[operation.kind]} size={13} /></span>
+          <span class={`tl-kind ${isFailing(operation) ? "bad" : operation.outcome}`} title={KIND_WORDS[operation.kind]}>
+            <Icon name={KIND_ICONS[operation.kind]} size={13} />
+          </span>
         )}
-        <span class="clip tl-name"><Text text={title} /></span>
-        {operation.instance !== undefined && <span class="tl-child clip"><Text text={shortId(operation.instance, row.source.id)} /></span>}
-        {isRetried(operation) && <span class={`count ${isFailing(operation) ? "red" : ""}`} title="Attempts">×{Math.max(operation.attempts.length, operation.attempt ?? 0)}</span>}
+        <span class="clip tl-name">
+          <Text text={title} />
+        </span>
+        {operation.instance !== undefined && (
+          <span class="tl-child clip">
+            <Text text={shortId(operation.instance, row.source.id)} />
+          </span>
+        )}
+        {isRetried(operation) && (
+          <span class={`count ${isFailing(operation) ? "red" : ""}`} title="Attempts">
+            ×{Math.max(operation.attempts.length, operation.attempt ?? 0)}
+          </span>
+        )}
         <span class="tl-event">{operation.event}</span>
       </div>
-      <div role="cell" class="tl-track"><Bar operation={operation} isSelected={isSelected} drawing={drawing} onSelect={() => drawing.onSelect(row)} /></div>
+      <div role="cell" class="tl-track">
+        <Bar operation={operation} isSelected={isSelected} drawing={drawing} onSelect={() => drawing.onSelect(row)} />
+      </div>
     </div>
   );
 }
@@ -123,7 +184,17 @@ function shortId(id: string, parent: string): string {
   return id.startsWith(parent) ? id.slice(parent.length) : id;
 }
 
-function Bar({ operation, isSelected, drawing, onSelect }: { operation: Operation; isSelected: boolean; drawing: Drawing; onSelect: () => void }): JSX.Element {
+function Bar({
+  operation,
+  isSelected,
+  drawing,
+  onSelect,
+}: {
+  operation: Operation;
+  isSelected: boolean;
+  drawing: Drawing;
+  onSelect: () => void;
+}): JSX.Element {
   const { scale, view, nowMs, width } = drawing;
   const span = view.to - view.from;
   const at = (ms: number) => (scale.place(Math.min(ms, scale.endMs)) - view.from) / span;
@@ -140,23 +211,41 @@ function Bar({ operation, isSelected, drawing, onSelect }: { operation: Operatio
   const isOver = !isAfter && !isBefore && operation.outcome === "open" && isFailing(operation);
   return (
     <>
-      {!isAway && drawn(segmentsOf(operation, nowMs), at, width).map((part, index) => (
-        <span key={index} class={`tl-seg ${part.kind} ${part.isFailed ? "bad" : ""} ${part.isOpen ? "going" : ""} ${operation.outcome === "cancelled" ? "cancelled" : ""}`}
-          style={{ insetInlineStart: `${part.from * 100}%`, width: `${(part.to - part.from) * 100}%` }} />
-      ))}
-      <button type="button" class={`tl-bar ${isAway ? "away" : ""}`} aria-label={name} aria-pressed={isSelected} title={name.replaceAll(", ", "\n")} onClick={onSelect}
-        style={isAway ? { insetInlineStart: to < 0 ? "0" : "calc(100% - 1.5rem)" } : { insetInlineStart: `${left * 100}%`, width: `${Math.max(0, right - left) * 100}%` }}>
+      {!isAway &&
+        drawn(segmentsOf(operation, nowMs), at, width).map((part, index) => (
+          <span
+            key={index}
+            class={`tl-seg ${part.kind} ${part.isFailed ? "bad" : ""} ${part.isOpen ? "going" : ""} ${operation.outcome === "cancelled" ? "cancelled" : ""}`}
+            style={{ insetInlineStart: `${part.from * 100}%`, width: `${(part.to - part.from) * 100}%` }}
+          />
+        ))}
+      <button
+        type="button"
+        class={`tl-bar ${isAway ? "away" : ""}`}
+        aria-label={name}
+        aria-pressed={isSelected}
+        title={name.replaceAll(", ", "\n")}
+        onClick={onSelect}
+        style={
+          isAway
+            ? { insetInlineStart: to < 0 ? "0" : "calc(100% - 1.5rem)" }
+            : { insetInlineStart: `${left * 100}%`, width: `${Math.max(0, right - left) * 100}%` }
+        }
+      >
         {isAway && <Icon name={to < 0 ? "chevronLeft" : "chevronRight"} size={12} />}
       </button>
       {!isAway && (isAfter || isBefore || isOver) && (
-        <span class={`tl-beside ${isFailing(operation) ? "bad" : ""} ${isAfter ? "after" : isBefore ? "before" : "over"}`} aria-hidden="true"
+        <span
+          class={`tl-beside ${isFailing(operation) ? "bad" : ""} ${isAfter ? "after" : isBefore ? "before" : "over"}`}
+          aria-hidden="true"
           style={
             isAfter
               ? { insetInlineStart: `calc(${right * 100}% + 0.5rem)`, maxWidth: `calc(${(1 - right) * 100}% - 0.5rem)` }
               : isBefore
                 ? { insetInlineEnd: `calc(${(1 - left) * 100}% + 0.5rem)`, maxWidth: `calc(${left * 100}% - 0.5rem)` }
                 : { insetInlineEnd: "0.75rem" }
-          }>
+          }
+        >
           <Text text={beside} />
         </span>
       )}
@@ -178,7 +267,13 @@ function drawn(parts: readonly Segment[], at: (ms: number) => number, width: num
     const before = shown.at(-1);
     const isTiny = (to - from) * width < 1;
     const touches = before !== undefined && (from - before.to) * width < 1;
-    if (before !== undefined && touches && isTiny && part.kind !== "mark" && (shown.length >= MAX_SEGMENTS || (before.to - before.from) * width < 2)) {
+    if (
+      before !== undefined &&
+      touches &&
+      isTiny &&
+      part.kind !== "mark" &&
+      (shown.length >= MAX_SEGMENTS || (before.to - before.from) * width < 2)
+    ) {
       before.to = Math.max(before.to, to);
       before.isFailed ||= part.isFailed;
       if (part.kind === "run") before.kind = "run";

@@ -5,22 +5,20 @@ import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import type { InstanceDetails } from "../../../api/types.ts";
 import { useKeys } from "../../../design/keys.ts";
 import { Empty, Problem, Waiting } from "../../../design/Problem.tsx";
-import { Virtual, type VirtualHandle } from "../../../design/Virtual.tsx";
+import type { VirtualHandle } from "../../../design/Virtual.tsx";
 import { change, choice, param } from "../../../router/router.ts";
 import { numberParam, pastOf, type InstanceModel } from "../model.ts";
-import { Axis } from "./Axis.tsx";
-import { Overview } from "./Overview.tsx";
+import { Chart } from "./Chart.tsx";
 import { OperationSide, SumsSide } from "./Side.tsx";
-import { TimelineRow, type Drawing } from "./TimelineRow.tsx";
+import type { Drawing } from "./TimelineRow.tsx";
 import { TimelineTable } from "./TimelineTable.tsx";
 import { Toolbar } from "./Toolbar.tsx";
 import { pointsOf } from "./bars.ts";
 import { ORDERS, isFailing, isRetried, rowsOf, spanOf, stepTargets, type Row, type Stepping } from "./rows.ts";
-import { makeScale, zoomed, type Scale, type View } from "./scale.ts";
+import { makeScale, zoomed, type Scale } from "./scale.ts";
 import { Source } from "./sources.ts";
 import { useView } from "./useView.ts";
 
-const ROW_PX = 28;
 const POLLED_MS = 2_000;
 type OperationRow = Extract<Row, { is: "operation" }>;
 
@@ -38,18 +36,36 @@ interface Props {
 
 function Timeline({ model, details, execution }: Props): JSX.Element {
   const past = pastOf(details.execution);
-  const root = useMemo(() => new Source(model.id, execution, model.bound, past, (data) => past === null && model.noteClock(data.at_ms)), []);
+  const root = useMemo(
+    () => new Source(model.id, execution, model.bound, past, (data) => past === null && model.noteClock(data.at_ms)),
+    [],
+  );
   const isLive = past === null && execution === details.execution && !model.isOver;
   useRoot(model, root, isLive);
   const problem = root.loaded.problem.value;
   const data = root.loaded.value.value;
   if (data === undefined) {
-    return <div class="one-problem">{problem === null ? <Waiting /> : <Problem problem={problem} onRetry={() => void root.loaded.reload()} />}</div>;
+    return (
+      <div class="one-problem">
+        {problem === null ? <Waiting /> : <Problem problem={problem} onRetry={() => void root.loaded.reload()} />}
+      </div>
+    );
   }
   return (
     <>
-      {problem !== null && <div class="one-problem"><Problem problem={problem} onRetry={() => void root.loaded.reload()} /></div>}
-      <Drawn model={model} details={details} execution={execution} root={root} isLive={isLive} endMs={past === null ? null : data.at_ms} />
+      {problem !== null && (
+        <div class="one-problem">
+          <Problem problem={problem} onRetry={() => void root.loaded.reload()} />
+        </div>
+      )}
+      <Drawn
+        model={model}
+        details={details}
+        execution={execution}
+        root={root}
+        isLive={isLive}
+        endMs={past === null ? null : data.at_ms}
+      />
     </>
   );
 }
@@ -61,7 +77,9 @@ function useRoot(model: InstanceModel, root: Source, isLive: boolean): void {
     if (!isLive) return () => root.loaded.stop();
     const leave = model.listen({ turn: () => root.reload(), changed: () => root.reload() });
     const timer = setInterval(() => {
-      const isBusy = root.operations.peek().some((operation) => operation.outcome === "open" && operation.kind === "activity" && operation.state !== "waiting");
+      const isBusy = root.operations
+        .peek()
+        .some((operation) => operation.outcome === "open" && operation.kind === "activity" && operation.state !== "waiting");
       if (isBusy && document.visibilityState === "visible") root.reload();
     }, POLLED_MS);
     return () => {
@@ -124,7 +142,8 @@ function Drawn(props: Props & { root: Source; isLive: boolean; endMs: number | n
   const sources = [root, ...unfolded.before.values(), ...unfolded.children.values()];
   const operations = rows.flatMap((row) => (row.is === "operation" ? [row.operation] : []));
   const { startMs, endMs } = spanOf(sources, nowMs, isLive || props.endMs !== null);
-  const turns = sources.slice(0, 1 + unfolded.before.size)
+  const turns = sources
+    .slice(0, 1 + unfolded.before.size)
     .flatMap((source) => source.loaded.value.value?.turns ?? [])
     .sort((a, b) => a.at_ms - b.at_ms);
   const isFolding = param("idle") !== "shown";
@@ -136,15 +155,19 @@ function Drawn(props: Props & { root: Source; isLive: boolean; endMs: number | n
   );
   const shown = useView(scale, nowMs, isLive);
   useZoomedRead(root, scale, shown);
-  const selected = rows.find((row): row is OperationRow => row.is === "operation" && row.key === selectionKey(model.id, execution)) ?? null;
+  const selected =
+    rows.find((row): row is OperationRow => row.is === "operation" && row.key === selectionKey(model.id, execution)) ?? null;
   const select = (row: OperationRow | null) => {
     const isOwn = row?.source.id === model.id;
-    change({
-      event: row === null ? null : row.operation.event,
-      of: row === null || isOwn ? null : row.source.id,
-      ofx: row === null || !isOwn || row.source.execution === execution ? null : row.source.execution,
-      sums: null,
-    }, { replace: true });
+    change(
+      {
+        event: row === null ? null : row.operation.event,
+        of: row === null || isOwn ? null : row.source.id,
+        ofx: row === null || !isOwn || row.source.execution === execution ? null : row.source.execution,
+        sums: null,
+      },
+      { replace: true },
+    );
   };
   const goTo = (index: number) => {
     const row = rows[index];
@@ -165,7 +188,8 @@ function Drawn(props: Props & { root: Source; isLive: boolean; endMs: number | n
   };
   const move = (by: number) => {
     const from = selected === null ? (by > 0 ? -1 : rows.length) : rows.indexOf(selected);
-    for (let index = from + by; index >= 0 && index < rows.length; index += by) if (rows[index]?.is === "operation") return goTo(index);
+    for (let index = from + by; index >= 0 && index < rows.length; index += by)
+      if (rows[index]?.is === "operation") return goTo(index);
   };
   const zoom = (factor: number, at = 0.5) => shown.set(zoomed(shown.view, factor, shown.isFollowing ? 1 : at, scale.length));
   const pan = (by: number) => {
@@ -173,7 +197,18 @@ function Drawn(props: Props & { root: Source; isLive: boolean; endMs: number | n
     const from = Math.min(Math.max(0, shown.view.from + size), Math.max(0, scale.length - (shown.view.to - shown.view.from)));
     shown.set({ from, to: from + shown.view.to - shown.view.from });
   };
-  useTimelineKeys({ zoom, pan, move, step, shown, selected, onOpen: () => selected?.operation.instance !== undefined && unfolded.toggleChild(selected.operation.instance) }, [rows.length, selected, shown.view.from, shown.view.to, scale]);
+  useTimelineKeys(
+    {
+      zoom,
+      pan,
+      move,
+      step,
+      shown,
+      selected,
+      onOpen: () => selected?.operation.instance !== undefined && unfolded.toggleChild(selected.operation.instance),
+    },
+    [rows.length, selected, shown.view.from, shown.view.to, scale],
+  );
   const toggle = (row: Row) => {
     if (row.is === "operation" && row.operation.instance !== undefined) unfolded.toggleChild(row.operation.instance);
     if (row.is === "execution" && row.execution !== execution) unfolded.toggleExecution(row.execution);
@@ -191,7 +226,14 @@ function Drawn(props: Props & { root: Source; isLive: boolean; endMs: number | n
     }
   };
   const drawing: Drawing = {
-    scale, view: shown.view, width, nowMs, selected: selected?.key ?? null, isPathLit: param("path") === "lit", onSelect: (row) => select(row.key === selected?.key ? null : row), onToggle: toggle,
+    scale,
+    view: shown.view,
+    width,
+    nowMs,
+    selected: selected?.key ?? null,
+    isPathLit: param("path") === "lit",
+    onSelect: (row) => select(row.key === selected?.key ? null : row),
+    onToggle: toggle,
   };
   const data = root.loaded.value.value;
   const isTable = param("as") === "table";
@@ -203,25 +245,60 @@ function Drawn(props: Props & { root: Source; isLive: boolean; endMs: number | n
     if (index >= 0) requestAnimationFrame(() => list.current?.scrollTo(index, "center"));
   }, []);
   if (rows.length === 0) {
-    return <Empty title={model.isOver ? "It scheduled no operations" : "No operations yet"}><p>Activities, timers, waits, children, updates and sent events appear here as the code schedules them.</p></Empty>;
+    return (
+      <Empty title={model.isOver ? "It scheduled no operations" : "No operations yet"}>
+        <p>Activities, timers, waits, children, updates and sent events appear here as the code schedules them.</p>
+      </Empty>
+    );
   }
   return (
     <div class="tl">
-      <Toolbar shown={shown} isLive={isLive} failing={failing} retried={retried} order={order} isFolding={isFolding} hasPath={(data?.critical_path.length ?? 0) > 0}
-        onZoom={zoom} onStep={step} />
+      <Toolbar
+        shown={shown}
+        isLive={isLive}
+        failing={failing}
+        retried={retried}
+        order={order}
+        isFolding={isFolding}
+        hasPath={(data?.critical_path.length ?? 0) > 0}
+        onZoom={zoom}
+        onStep={step}
+      />
       <div class="tl-main">
         <div class="tl-chart" ref={box}>
           {isTable ? (
             <TimelineTable rows={rows} drawing={drawing} handle={list} />
           ) : (
-            <Chart {...{ rows, drawing, scale, turns, execution, list, nowMs }} view={shown.view} onView={shown.set} id={model.id} operations={[...unfolded.before.values(), root].flatMap((source) => source.operations.value)}
-              buckets={data?.buckets ?? []} endLabel={props.endMs !== null ? "then" : isLive ? "now" : null} onZoom={zoom} onPan={pan} />
+            <Chart
+              {...{ rows, drawing, scale, turns, execution, list, nowMs }}
+              view={shown.view}
+              onView={shown.set}
+              id={model.id}
+              operations={[...unfolded.before.values(), root].flatMap((source) => source.operations.value)}
+              buckets={data?.buckets ?? []}
+              endLabel={props.endMs !== null ? "then" : isLive ? "now" : null}
+              onZoom={zoom}
+              onPan={pan}
+            />
           )}
         </div>
         {selected !== null ? (
-          <OperationSide model={model} details={details} operation={selected.operation} source={selected.source} nowMs={nowMs} onClose={() => select(null)} />
+          <OperationSide
+            model={model}
+            details={details}
+            operation={selected.operation}
+            source={selected.source}
+            nowMs={nowMs}
+            onClose={() => select(null)}
+          />
         ) : (
-          param("sums") === "1" && <SumsSide totals={data?.totals ?? []} hasMore={data?.more_totals === true} onClose={() => change({ sums: null }, { replace: true })} />
+          param("sums") === "1" && (
+            <SumsSide
+              totals={data?.totals ?? []}
+              hasMore={data?.more_totals === true}
+              onClose={() => change({ sums: null }, { replace: true })}
+            />
+          )
         )}
       </div>
     </div>
@@ -231,12 +308,16 @@ function Drawn(props: Props & { root: Source; isLive: boolean; endMs: number | n
 /** Times at which a long timeline is busy, by its counts. */
 function busyTimes(source: Source): number[] {
   const buckets = source.loaded.value.value?.buckets ?? [];
-  return buckets.flatMap((bucket, index) => (bucket.turns + bucket.scheduled + bucket.ended === 0 ? [] : [bucket.from_ms, buckets[index + 1]?.from_ms ?? bucket.from_ms]));
+  return buckets.flatMap((bucket, index) =>
+    bucket.turns + bucket.scheduled + bucket.ended === 0 ? [] : [bucket.from_ms, buckets[index + 1]?.from_ms ?? bucket.from_ms],
+  );
 }
 
 /** A part of a long timeline is read when the zoom rests on it. */
 function useZoomedRead(root: Source, scale: Scale, shown: ReturnType<typeof useView>): void {
-  const [from, to] = shown.isWhole ? [null, null] : [Math.floor(scale.time(shown.view.from)), Math.ceil(scale.time(shown.view.to))];
+  const [from, to] = shown.isWhole
+    ? [null, null]
+    : [Math.floor(scale.time(shown.view.from)), Math.ceil(scale.time(shown.view.to))];
   const isLong = (root.loaded.value.value?.others ?? 0) > 0;
   useEffect(() => {
     if (!isLong) return;
@@ -252,76 +333,15 @@ function selectionKey(id: string, execution: number): string | null {
   return of === null ? `${id} ${numberParam("ofx") ?? execution} ${event}` : `${of}  ${event}`;
 }
 
-function Chart(props: {
-  rows: readonly Row[]; drawing: Drawing; scale: Scale; view: View; turns: Parameters<typeof Axis>[0]["turns"]; execution: number; id: string;
-  operations: Parameters<typeof Overview>[0]["operations"]; buckets: Parameters<typeof Overview>[0]["buckets"];
-  list: { current: VirtualHandle | null }; nowMs: number; endLabel: string | null;
-  onView: (view: View) => void; onZoom: (factor: number, at: number) => void; onPan: (by: number) => void;
-}): JSX.Element {
-  const { rows, drawing, scale, view } = props;
-  const chart = useRef<HTMLDivElement>(null);
-  const latest = useRef(props);
-  latest.current = props;
-  useEffect(() => {
-    // Not passive, so that the page does not scroll or zoom with it.
-    const wheel = (event: WheelEvent) => {
-      const overAxis = (event.target as Element).closest(".tl-axis") !== null;
-      const track = chart.current?.querySelector(".tl-axis")?.getBoundingClientRect();
-      if (track === undefined) return;
-      if (event.ctrlKey || event.metaKey || overAxis) {
-        event.preventDefault();
-        latest.current.onZoom(Math.exp(event.deltaY * 0.0022), Math.min(1, Math.max(0, (event.clientX - track.left) / track.width)));
-      } else if (event.shiftKey || Math.abs(event.deltaX) > Math.abs(event.deltaY)) {
-        event.preventDefault();
-        latest.current.onPan(((event.deltaX || event.deltaY) / track.width) * 0.8);
-      }
-    };
-    const element = chart.current;
-    element?.addEventListener("wheel", wheel, { passive: false });
-    return () => element?.removeEventListener("wheel", wheel);
-  }, []);
-  const at = (place: number) => (place - view.from) / (view.to - view.from);
-  const end = at(scale.place(props.nowMs));
-  const head = (
-    <div class="tl-head" role="row">
-      <div class="tl-label" role="columnheader">{drawing.width < 1 ? "" : "Operation"}</div>
-      <div class="tl-track" role="columnheader" aria-label="Time">
-        <Axis scale={scale} view={view} width={drawing.width} turns={props.turns} id={props.id} execution={props.execution} endLabel={props.endLabel} endMs={props.nowMs} onView={props.onView} />
-      </div>
-    </div>
-  );
-  return (
-    <div class="tl-bars" ref={chart}>
-      <div class="tl-strip"><Overview scale={scale} view={view} operations={props.operations} buckets={props.buckets} turns={props.turns} nowMs={props.nowMs} width={drawing.width} onView={props.onView} /></div>
-      <div class="tl-body">
-        <Virtual class="tl-rows" role="table" label="Timeline" count={rows.length} rowHeight={ROW_PX} handle={props.list} head={head} keyOf={(index) => rows[index]?.key ?? index}>
-          {(index) => {
-            const row = rows[index];
-            return row === undefined ? null : <TimelineRow row={row} index={index} drawing={drawing} />;
-          }}
-        </Virtual>
-        <div class="tl-over" aria-hidden="true" style={{ width: `${drawing.width}px` }}>
-          {scale.folds.map((fold) => {
-            const [from, to] = [Math.max(0, at(fold.from)), Math.min(1, at(fold.to))];
-            return to <= 0 || from >= 1 ? null : <span key={fold.fromMs} class="tl-fold" style={{ insetInlineStart: `${from * 100}%`, width: `${(to - from) * 100}%` }} />;
-          })}
-          {props.endLabel !== null && end >= 0 && end <= 1 && <span class="tl-now" style={{ insetInlineStart: `${end * 100}%` }} />}
-        </div>
-      </div>
-      <Legend />
-    </div>
-  );
-}
-
-function Legend(): JSX.Element {
-  const parts = [["queue", "queued"], ["run", "running"], ["run bad", "failed attempt"], ["pause", "pause before a retry"], ["wait", "waiting"], ["until", "until it is due"]];
-  return <ul class="tl-legend" aria-label="Legend">{parts.map(([kind, text]) => <li key={kind}><span class={`tl-seg ${kind}`} />{text}</li>)}</ul>;
-}
-
 function useTimelineKeys(
   on: {
-    zoom: (factor: number) => void; pan: (by: number) => void; move: (by: number) => void; step: (by: Stepping, direction?: number) => void;
-    shown: ReturnType<typeof useView>; selected: OperationRow | null; onOpen: () => void;
+    zoom: (factor: number) => void;
+    pan: (by: number) => void;
+    move: (by: number) => void;
+    step: (by: Stepping, direction?: number) => void;
+    shown: ReturnType<typeof useView>;
+    selected: OperationRow | null;
+    onOpen: () => void;
   },
   inputs: readonly unknown[],
 ): void {

@@ -35,7 +35,8 @@ export function segmentsOf(operation: Operation, nowMs: number): Segment[] {
   const isOpen = operation.outcome === "open";
   if (operation.kind !== "activity") {
     const parts = [segment("wait", operation.scheduled_ms, end, operation.outcome === "failed", isOpen)];
-    if (isOpen && operation.due_ms !== undefined && operation.due_ms > end) parts.push(segment("until", end, Math.min(operation.due_ms, NEVER_MS)));
+    if (isOpen && operation.due_ms !== undefined && operation.due_ms > end)
+      parts.push(segment("until", end, Math.min(operation.due_ms, NEVER_MS)));
     return parts;
   }
   const parts: Segment[] = [];
@@ -52,7 +53,9 @@ export function segmentsOf(operation: Operation, nowMs: number): Segment[] {
     if (operation.attempts.length === 0) parts.push(segment("run", at, end, operation.outcome === "failed"));
     return parts;
   }
-  const isPausing = operation.state === "waiting" || (operation.state === undefined && operation.attempts.length > 0 && (operation.due_ms ?? 0) > nowMs);
+  const isPausing =
+    operation.state === "waiting" ||
+    (operation.state === undefined && operation.attempts.length > 0 && (operation.due_ms ?? 0) > nowMs);
   if (isPausing) {
     parts.push(segment("pause", at, end, false, true));
     if ((operation.due_ms ?? 0) > end) parts.push(segment("until", end, operation.due_ms ?? end));
@@ -82,11 +85,23 @@ export function sumsOf(operation: Operation, nowMs: number): Sums {
 }
 
 export const KIND_WORDS: Record<Operation["kind"], string> = {
-  activity: "activity", timer: "timer", event: "wait for event", child: "child", update: "update", start: "detached start", send: "sent event",
+  activity: "activity",
+  timer: "timer",
+  event: "wait for event",
+  child: "child",
+  update: "update",
+  start: "detached start",
+  send: "sent event",
 };
 
 export const KIND_ICONS = {
-  activity: "activities", timer: "clock", event: "bolt", child: "branch", update: "edit", start: "send", send: "send",
+  activity: "activities",
+  timer: "clock",
+  event: "bolt",
+  child: "branch",
+  update: "edit",
+  start: "send",
+  send: "send",
 } as const;
 
 /** The last error that is known, as people read it. */
@@ -103,7 +118,9 @@ export function nameOfBar(operation: Operation, nowMs: number): string {
   if (operation.unit !== undefined) words.push(`unit ${operation.unit}`);
   words.push(operation.outcome === "open" ? "open" : operation.outcome);
   words.push(`scheduled ${exactText(operation.scheduled_ms).split("\n")[0] ?? ""}`);
-  words.push(`${operation.outcome === "open" ? "so far" : "took"} ${durationText(endOf(operation, nowMs) - operation.scheduled_ms)}`);
+  words.push(
+    `${operation.outcome === "open" ? "so far" : "took"} ${durationText(endOf(operation, nowMs) - operation.scheduled_ms)}`,
+  );
   if (operation.kind === "activity") {
     words.push(`queued ${durationText(sums.queue)}`, `ran ${durationText(sums.run)}`);
     if (sums.pause > 0) words.push(`paused before retries ${durationText(sums.pause)}`);
@@ -141,5 +158,13 @@ export function asOf(data: TimelineData, atMs: number, turn: number, open: Reado
     return [{ ...rest, outcome: "open" as const, attempts }];
   });
   // What was added up and which path was critical is known of the whole only.
-  return { ...data, critical_path: [], totals: [], at_ms: atMs, operations, turns: data.turns.filter((mark) => mark.number <= turn), last_turn: turn };
+  return {
+    ...data,
+    critical_path: [],
+    totals: [],
+    at_ms: atMs,
+    operations,
+    turns: data.turns.filter((mark) => mark.number <= turn),
+    last_turn: turn,
+  };
 }

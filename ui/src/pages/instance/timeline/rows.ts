@@ -30,7 +30,8 @@ export function rowsOf(of: Arrangement): Row[] {
   const rows: Row[] = [];
   const shown = [...of.before.keys()];
   const first = Math.min(of.execution, ...shown);
-  if (first > 1) rows.push({ is: "execution", key: `x${first - 1}`, depth: 0, execution: first - 1, isUnfolded: false, source: null });
+  if (first > 1)
+    rows.push({ is: "execution", key: `x${first - 1}`, depth: 0, execution: first - 1, isUnfolded: false, source: null });
   for (let execution = first; execution <= of.execution; execution++) {
     const source = execution === of.execution ? of.root : of.before.get(execution);
     if (source === undefined) continue;
@@ -75,7 +76,13 @@ function addSource(rows: Row[], of: Arrangement, source: Source, depth: number, 
 }
 
 function addOperation(
-  rows: Row[], of: Arrangement, source: Source, operation: Operation, depth: number, path: ReadonlySet<number>, above: ReadonlySet<string>,
+  rows: Row[],
+  of: Arrangement,
+  source: Source,
+  operation: Operation,
+  depth: number,
+  path: ReadonlySet<number>,
+  above: ReadonlySet<string>,
 ): void {
   const child = operation.kind === "child" && operation.instance !== undefined ? of.children.get(operation.instance) : undefined;
   const isUnfolded = child !== undefined && !above.has(child.id);
@@ -108,12 +115,18 @@ export function stepTargets(rows: readonly Row[], by: Stepping, nowMs: number): 
   if (by === "failed") return found.filter(({ operation }) => isFailing(operation)).map(({ index }) => index);
   if (by === "retried") return found.filter(({ operation }) => isRetried(operation)).map(({ index }) => index);
   const length = (operation: Operation) => endOf(operation, nowMs) - operation.scheduled_ms;
-  return found.sort((a, b) => length(b.operation) - length(a.operation)).slice(0, 10).map(({ index }) => index);
+  return found
+    .sort((a, b) => length(b.operation) - length(a.operation))
+    .slice(0, 10)
+    .map(({ index }) => index);
 }
 
 /** Failed, or open with an attempt that failed. */
 export function isFailing(operation: Operation): boolean {
-  return operation.outcome === "failed" || (operation.outcome === "open" && operation.attempts.some((attempt) => attempt.error !== undefined));
+  return (
+    operation.outcome === "failed" ||
+    (operation.outcome === "open" && operation.attempts.some((attempt) => attempt.error !== undefined))
+  );
 }
 
 export function isRetried(operation: Operation): boolean {

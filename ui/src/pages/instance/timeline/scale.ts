@@ -106,8 +106,10 @@ export interface Tick {
   ms: number;
 }
 
-const STEPS = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1e3, 2e3, 5e3, 1e4, 1.5e4, 3e4, 6e4, 12e4, 3e5, 6e5, 9e5, 18e5, 36e5, 72e5, 108e5, 216e5, 432e5,
-  864e5, 1728e5, 6048e5, 12096e5, 2592e6, 7776e6, 31536e6];
+const STEPS = [
+  1, 2, 5, 10, 20, 50, 100, 200, 500, 1e3, 2e3, 5e3, 1e4, 1.5e4, 3e4, 6e4, 12e4, 3e5, 6e5, 9e5, 18e5, 36e5, 72e5, 108e5, 216e5,
+  432e5, 864e5, 1728e5, 6048e5, 12096e5, 2592e6, 7776e6, 31536e6,
+];
 
 /** Round times that stand at least `everyPx` apart, within each straight piece of the axis. */
 export function ticksOf(scale: Scale, view: View, widthPx: number, everyPx: number, originMs: number): Tick[] {

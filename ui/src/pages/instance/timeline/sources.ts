@@ -56,7 +56,12 @@ export class Source {
   }
 
   private async readPast(past: Past, abort: AbortSignal): Promise<TimelineData> {
-    const then = await read<WaitsData>("instances/{id}/waits", [this.id], { ...this.query(), execution: past.execution, turn: past.turn }, abort);
+    const then = await read<WaitsData>(
+      "instances/{id}/waits",
+      [this.id],
+      { ...this.query(), execution: past.execution, turn: past.turn },
+      abort,
+    );
     const data = await this.read({ limit: LIMIT, to_ms: then.at_ms + 1 }, abort);
     const open = new Set(then.waits.flatMap((wait) => (wait.event === undefined ? [] : [wait.event])));
     return asOf(data, then.at_ms, past.turn, open);
@@ -95,9 +100,15 @@ export class Source {
       const page = await this.read({ limit: EARLIER, to_ms: first.scheduled_ms + 1 }, new AbortController().signal);
       const known = new Set(this.operations.peek().map((operation) => operation.event));
       const added = page.operations.filter((operation) => !known.has(operation.event));
-      const before = added.length > 0 ? added : (await this.read({ limit: EARLIER, to_ms: first.scheduled_ms }, new AbortController().signal)).operations;
+      const before =
+        added.length > 0
+          ? added
+          : (await this.read({ limit: EARLIER, to_ms: first.scheduled_ms }, new AbortController().signal)).operations;
       const old = this.earlier.peek()?.operations ?? [];
-      this.earlier.value = { operations: [...before, ...old].sort((a, b) => a.event - b.event), others: Math.max(0, this.others - before.length) };
+      this.earlier.value = {
+        operations: [...before, ...old].sort((a, b) => a.event - b.event),
+        others: Math.max(0, this.others - before.length),
+      };
     } finally {
       this.isLoadingEarlier.value = false;
     }
@@ -110,12 +121,15 @@ export class Source {
       const data = this.loaded.value.peek();
       return data !== undefined && data.operations.every((operation) => operation.outcome !== "open");
     };
-    const leave = follow({ kind: "instance", id: this.id }, {
-      message: () => this.reload(),
-      open: (gap) => {
-        if (gap && !isOver()) this.reload();
+    const leave = follow(
+      { kind: "instance", id: this.id },
+      {
+        message: () => this.reload(),
+        open: (gap) => {
+          if (gap && !isOver()) this.reload();
+        },
       },
-    });
+    );
     return () => {
       leave();
       this.loaded.stop();

@@ -54,7 +54,9 @@ export function useView(scale: Scale, nowMs: number, isLive: boolean): ViewState
   if (window !== null) {
     const width = scale.place(window.toMs) - scale.place(window.fromMs);
     const to = isFollowing ? scale.place(nowMs) + width * 0.04 : scale.place(window.toMs);
-    view = isFollowing ? { from: Math.max(0, to - width), to } : clampView({ from: scale.place(window.fromMs), to }, scale.length);
+    view = isFollowing
+      ? { from: Math.max(0, to - width), to }
+      : clampView({ from: scale.place(window.fromMs), to }, scale.length);
   }
   const set = (next: View) => {
     const isWhole = next.from <= scale.length * 0.0005 && next.to >= scale.length * 0.9995;

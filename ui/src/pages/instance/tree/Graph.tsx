@@ -59,21 +59,46 @@ export function Graph({ family, root, id }: { family: Family; root: Member; id: 
     <div class="tr-graph" ref={view} tabIndex={0} role="group" aria-label="The family as a graph">
       <div class="tr-canvas" style={{ width: `${width + 160}px`, height: `${height}px` }}>
         <svg width={width} height={height} aria-hidden="true">
-          {boxes.map((box) => box.parent !== null && (
-            <path key={box.member.instance.value.key} class={standingOf(box.member.instance.value)}
-              d={curve(box.parent.x + WIDTH, box.parent.y + HEIGHT / 2, box.x, box.y + HEIGHT / 2)} />
-          ))}
+          {boxes.map(
+            (box) =>
+              box.parent !== null && (
+                <path
+                  key={box.member.instance.value.key}
+                  class={standingOf(box.member.instance.value)}
+                  d={curve(box.parent.x + WIDTH, box.parent.y + HEIGHT / 2, box.x, box.y + HEIGHT / 2)}
+                />
+              ),
+          )}
         </svg>
         {boxes.map(({ member, x, y, hidden }) => {
           const instance = member.instance.value;
           return (
-            <div key={instance.key} class={`tr-box ${standingOf(instance)} ${instance.id === id ? "here" : ""}`} style={{ transform: `translate(${x}px, ${y}px)` }}>
-              <span class="row"><Status is={standingOf(instance)} isBare /><Id text={tail(instance.id, member.depth)} href={href(["instances", instance.id], { tab: "tree" })} isClipped /></span>
+            <div
+              key={instance.key}
+              class={`tr-box ${standingOf(instance)} ${instance.id === id ? "here" : ""}`}
+              style={{ transform: `translate(${x}px, ${y}px)` }}
+            >
               <span class="row">
-                <span class="muted clip"><Text text={instance.name} /></span>
+                <Status is={standingOf(instance)} isBare />
+                <Id text={tail(instance.id, member.depth)} href={href(["instances", instance.id], { tab: "tree" })} isClipped />
+              </span>
+              <span class="row">
+                <span class="muted clip">
+                  <Text text={instance.name} />
+                </span>
                 {(member.hasChildren || hidden > 0) && (
-                  <button type="button" class="tr-fold" aria-expanded={member.isUnfolded.value} aria-label={`Children of ${instance.id}`} onClick={() => void family.toggle(member)}>
-                    {member.isUnfolded.value ? (hidden > 0 ? `${countText(hidden)} more` : "–") : countText(member.counts.value?.total ?? member.children.value?.length ?? 0)}
+                  <button
+                    type="button"
+                    class="tr-fold"
+                    aria-expanded={member.isUnfolded.value}
+                    aria-label={`Children of ${instance.id}`}
+                    onClick={() => void family.toggle(member)}
+                  >
+                    {member.isUnfolded.value
+                      ? hidden > 0
+                        ? `${countText(hidden)} more`
+                        : "–"
+                      : countText(member.counts.value?.total ?? member.children.value?.length ?? 0)}
                   </button>
                 )}
               </span>

@@ -31,7 +31,8 @@ export default function TreeTab({ model }: { model: InstanceModel; details: Inst
     // Children change without a turn of their parent. Large families are read again by hand.
     const timer = setInterval(() => {
       const root = family.loaded.value.peek();
-      if (root !== undefined && document.visibilityState === "visible" && familyRows(root).length < 400) void family.loaded.reload();
+      if (root !== undefined && document.visibilityState === "visible" && familyRows(root).length < 400)
+        void family.loaded.reload();
     }, POLLED_MS);
     return () => {
       leave();
@@ -39,7 +40,11 @@ export default function TreeTab({ model }: { model: InstanceModel; details: Inst
       family.loaded.stop();
     };
   }, [family]);
-  return <div class="tr"><Part of={family.loaded}>{(root) => <Shown family={family} root={root} id={model.id} only={only} />}</Part></div>;
+  return (
+    <div class="tr">
+      <Part of={family.loaded}>{(root) => <Shown family={family} root={root} id={model.id} only={only} />}</Part>
+    </div>
+  );
 }
 
 function Shown({ family, root, id, only }: { family: Family; root: Member; id: string; only: Only }): JSX.Element {
@@ -61,19 +66,46 @@ function Shown({ family, root, id, only }: { family: Family; root: Member; id: s
   return (
     <>
       <div class="tl-tools">
-        <Segments label="Form" options={[["list", "List"], ["graph", "Graph"]]} value={isGraph ? "graph" : "list"} onChange={(as) => change({ as: as === "list" ? null : as })} />
-        <Segments label="Which children" options={ONLY.map((which) => [which, label(which)] as const)} value={only} onChange={(next) => change({ only: next === "all" ? null : next })} />
+        <Segments
+          label="Form"
+          options={[
+            ["list", "List"],
+            ["graph", "Graph"],
+          ]}
+          value={isGraph ? "graph" : "list"}
+          onChange={(as) => change({ as: as === "list" ? null : as })}
+        />
+        <Segments
+          label="Which children"
+          options={ONLY.map((which) => [which, label(which)] as const)}
+          value={only}
+          onChange={(next) => change({ only: next === "all" ? null : next })}
+        />
         {counts !== null && <span class="muted">{countText(counts.total)} children of the root</span>}
-        <Button kind="quiet small push" onClick={() => void family.loaded.reload()}>Read again</Button>
+        <Button kind="quiet small push" onClick={() => void family.loaded.reload()}>
+          Read again
+        </Button>
       </div>
       {isGraph ? (
         <Graph family={family} root={root} id={id} />
       ) : (
-        <Virtual class="tr-rows" role="table" label="Family" count={rows.length} rowHeight={ROW_PX} onRange={onRange} keyOf={(index) => rowKey(rows[index])}>
+        <Virtual
+          class="tr-rows"
+          role="table"
+          label="Family"
+          count={rows.length}
+          rowHeight={ROW_PX}
+          onRange={onRange}
+          keyOf={(index) => rowKey(rows[index])}
+        >
           {(index) => {
             const row = rows[index];
             if (row === undefined) return null;
-            return row.is === "member" ? <MemberRow family={family} member={row.member} isHere={row.member.id === id} index={index} /> : <MoreRow family={family} of={row.of} index={index} />;
+            return row.is === "member" ? (
+              <MemberRow family={family} member={row.member} isHere={row.member.id === id} index={index} />
+            ) : (
+              <MoreRow family={family} of={row.of} index={index} />
+            );
           }}
         </Virtual>
       )}
@@ -85,16 +117,37 @@ function rowKey(row: FamilyRow | undefined): string {
   return row === undefined ? "" : row.is === "member" ? row.member.instance.value.key : `more ${row.of.instance.value.key}`;
 }
 
-function MemberRow({ family, member, isHere, index }: { family: Family; member: Member; isHere: boolean; index: number }): JSX.Element {
+function MemberRow({
+  family,
+  member,
+  isHere,
+  index,
+}: {
+  family: Family;
+  member: Member;
+  isHere: boolean;
+  index: number;
+}): JSX.Element {
   const instance = member.instance.value;
   const standing = standingOf(instance);
   const counts = member.counts.value;
   const isUnfolded = member.isUnfolded.value;
   return (
-    <div role="row" aria-rowindex={index + 2} class={`tr-row ${isHere ? "here" : ""} ${standing}`} aria-current={isHere ? "page" : undefined}>
+    <div
+      role="row"
+      aria-rowindex={index + 2}
+      class={`tr-row ${isHere ? "here" : ""} ${standing}`}
+      aria-current={isHere ? "page" : undefined}
+    >
       <span role="rowheader" class="tr-id" style={{ paddingInlineStart: `${Math.min(member.depth, 14) * 1.1}rem` }}>
         {member.hasChildren ? (
-          <button type="button" class="tl-chevron" aria-expanded={isUnfolded} aria-label={`Children of ${instance.id}`} onClick={() => void family.toggle(member)}>
+          <button
+            type="button"
+            class="tl-chevron"
+            aria-expanded={isUnfolded}
+            aria-label={`Children of ${instance.id}`}
+            onClick={() => void family.toggle(member)}
+          >
             <Icon name={isUnfolded ? "chevronDown" : "chevronRight"} size={12} />
           </button>
         ) : (
@@ -106,11 +159,23 @@ function MemberRow({ family, member, isHere, index }: { family: Family; member: 
         {isHere && <span class="chip blue">this one</span>}
         {!isUnfolded && counts !== null && counts.total > 0 && <span class="count">{countText(counts.total)}</span>}
         {!isUnfolded && counts !== null && counts.failed > 0 && <span class="chip red">{countText(counts.failed)} failed</span>}
-        {!isUnfolded && counts !== null && counts.blocked > 0 && <span class="chip amber">{countText(counts.blocked)} blocked</span>}
+        {!isUnfolded && counts !== null && counts.blocked > 0 && (
+          <span class="chip amber">{countText(counts.blocked)} blocked</span>
+        )}
       </span>
-      <span role="cell" class="clip tr-name"><Text text={instance.name} /></span>
-      <span role="cell" class="muted tr-time"><Time ms={instance.created_ms} /></span>
-      <span role="cell" class="tr-took">{instance.ended_ms === null ? <Duration since={instance.created_ms} /> : <Duration ms={instance.ended_ms - instance.created_ms} />}</span>
+      <span role="cell" class="clip tr-name">
+        <Text text={instance.name} />
+      </span>
+      <span role="cell" class="muted tr-time">
+        <Time ms={instance.created_ms} />
+      </span>
+      <span role="cell" class="tr-took">
+        {instance.ended_ms === null ? (
+          <Duration since={instance.created_ms} />
+        ) : (
+          <Duration ms={instance.ended_ms - instance.created_ms} />
+        )}
+      </span>
     </div>
   );
 }
@@ -120,7 +185,16 @@ function MoreRow({ family, of, index }: { family: Family; of: Member; index: num
   return (
     <div role="row" aria-rowindex={index + 2} class="tr-row">
       <span role="cell" class="tr-id muted" style={{ paddingInlineStart: `${(of.depth + 1) * 1.1 + 2}rem` }}>
-        {problem !== null ? <><span class="red clip">{problem.detail}</span> <Button kind="small" onClick={() => void family.loadMore(of)}>Try again</Button></> : "Reading more…"}
+        {problem !== null ? (
+          <>
+            <span class="red clip">{problem.detail}</span>{" "}
+            <Button kind="small" onClick={() => void family.loadMore(of)}>
+              Try again
+            </Button>
+          </>
+        ) : (
+          "Reading more…"
+        )}
       </span>
     </div>
   );

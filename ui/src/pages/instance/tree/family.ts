@@ -118,7 +118,9 @@ export class Family {
     const cursor = member.isFromTree ? null : member.cursor;
     if (this.only === "all") return await read("instances/{id}/children", [member.id], { limit: PAGE, cursor });
     const narrow = this.only === "blocked" ? { blocked: true } : { status: this.only };
-    return await get("instances", { query: { parent: member.instance.peek().key, ...narrow, limit: PAGE, ...(cursor === null ? {} : { cursor }) } });
+    return await get("instances", {
+      query: { parent: member.instance.peek().key, ...narrow, limit: PAGE, ...(cursor === null ? {} : { cursor }) },
+    });
   }
 
   async toggle(member: Member): Promise<void> {
@@ -150,11 +152,20 @@ export class Family {
       const { groups, others } = await get("groups", { query: { by: "status", parent: member.instance.peek().key } });
       const of = (status: string) => groups.find((group) => group.value === status)?.count ?? 0;
       const total = groups.reduce((sum, group) => sum + group.count, others);
-      const blocked = of("running") === 0 ? { rows: 0, more: false } : await get("count", { query: { parent: member.instance.peek().key, blocked: true } });
+      const blocked =
+        of("running") === 0
+          ? { rows: 0, more: false }
+          : await get("count", { query: { parent: member.instance.peek().key, blocked: true } });
       member.counts.value = { total, failed: of("failed"), running: of("running"), blocked: blocked.rows, isMore: false };
     } catch {
       // The tree is shown without the count.
-      member.counts.value = { total: member.children.peek()?.length ?? 0, failed: 0, running: 0, blocked: 0, isMore: member.hasMore.peek() };
+      member.counts.value = {
+        total: member.children.peek()?.length ?? 0,
+        failed: 0,
+        running: 0,
+        blocked: 0,
+        isMore: member.hasMore.peek(),
+      };
     }
   }
 }

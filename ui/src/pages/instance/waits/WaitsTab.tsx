@@ -13,7 +13,8 @@ import { Icon, type IconName } from "../../../design/icons.tsx";
 import { Time } from "../../../design/time.tsx";
 import { whyReadOnly } from "../../../frame/state.ts";
 import { href } from "../../../router/router.ts";
-import { Sentence, WaitText } from "../Sentence.tsx";
+import { Sentence } from "../Sentence.tsx";
+import { WaitText } from "../WaitText.tsx";
 import { raise, resume, retry, retryActivity } from "../acting.tsx";
 import { read, type TimelineData, type WaitRecord, type WaitsData } from "../data.ts";
 import { pastOf, type InstanceModel } from "../model.ts";
@@ -62,8 +63,17 @@ function Waits({ model, details, waits, isPast }: About & { waits: WaitsData; is
   const units = useLoad(
     async (signal) => {
       if (waits.waits.length === 0) return new Map<number, string>();
-      const data = await read<TimelineData>("instances/{id}/timeline", [model.id], { ...model.bound, execution: waits.execution ?? details.execution, limit: 1_000 }, signal);
-      return new Map(data.operations.flatMap((operation) => (operation.unit === undefined ? [] : [[operation.event, operation.unit] as const])));
+      const data = await read<TimelineData>(
+        "instances/{id}/timeline",
+        [model.id],
+        { ...model.bound, execution: waits.execution ?? details.execution, limit: 1_000 },
+        signal,
+      );
+      return new Map(
+        data.operations.flatMap((operation) =>
+          operation.unit === undefined ? [] : [[operation.event, operation.unit] as const],
+        ),
+      );
     },
     [events],
   ).value.value;
@@ -77,22 +87,60 @@ function Waits({ model, details, waits, isPast }: About & { waits: WaitsData; is
     <>
       {waits.waits.length === 0 && (
         <Empty title={isPast ? "Nothing was open" : "Nothing is open"}>
-          {waits.ending !== undefined ? <p>It ended: <ServerText text={waits.ending} />.</p> : !isPast && <Sentence model={model} details={details} />}
+          {waits.ending !== undefined ? (
+            <p>
+              It ended: <ServerText text={waits.ending} />.
+            </p>
+          ) : (
+            !isPast && <Sentence model={model} details={details} />
+          )}
         </Empty>
       )}
-      {[...groups].sort(([a], [b]) => a.localeCompare(b)).map(([unit, list]) => (
-        <section key={unit} class="wt-group">
-          {(unit !== "" || groups.size > 1) && <h2>{unit === "" ? "Main" : <>Unit <code><Text text={unit} /></code></>} <span class="count">{list.length}</span></h2>}
-          <ul class="wt-list">
-            {list.slice(0, 100).map((wait, index) => <WaitCard key={`${wait.kind} ${wait.event ?? index}`} about={{ model, details }} wait={wait} isPast={isPast} />)}
-          </ul>
-        </section>
-      ))}
-      {waits.more > 0 && <p class="hint wt-more">and {countText(waits.more)} more operations are open; the <a class="link" href={href(["instances", model.id])}>timeline</a> shows them.</p>}
+      {[...groups]
+        .sort(([a], [b]) => a.localeCompare(b))
+        .map(([unit, list]) => (
+          <section key={unit} class="wt-group">
+            {(unit !== "" || groups.size > 1) && (
+              <h2>
+                {unit === "" ? (
+                  "Main"
+                ) : (
+                  <>
+                    Unit{" "}
+                    <code>
+                      <Text text={unit} />
+                    </code>
+                  </>
+                )}{" "}
+                <span class="count">{list.length}</span>
+              </h2>
+            )}
+            <ul class="wt-list">
+              {list.slice(0, 100).map((wait, index) => (
+                <WaitCard key={`${wait.kind} ${wait.event ?? index}`} about={{ model, details }} wait={wait} isPast={isPast} />
+              ))}
+            </ul>
+          </section>
+        ))}
+      {waits.more > 0 && (
+        <p class="hint wt-more">
+          and {countText(waits.more)} more operations are open; the{" "}
+          <a class="link" href={href(["instances", model.id])}>
+            timeline
+          </a>{" "}
+          shows them.
+        </p>
+      )}
       {untaken.length > 0 && (
         <section class="wt-group">
           <h2>Events that no wait has taken</h2>
-          <ul class="row wrap">{untaken.map(([name, count]) => <li key={name} class="chip plain"><Text text={name} /> <span class="count">{countText(count)}</span></li>)}</ul>
+          <ul class="row wrap">
+            {untaken.map(([name, count]) => (
+              <li key={name} class="chip plain">
+                <Text text={name} /> <span class="count">{countText(count)}</span>
+              </li>
+            ))}
+          </ul>
         </section>
       )}
     </>
@@ -100,23 +148,43 @@ function Waits({ model, details, waits, isPast }: About & { waits: WaitsData; is
 }
 
 const ICONS: Record<string, IconName> = {
-  activity: "activities", event: "bolt", timer: "clock", child: "branch", update: "edit", delivery: "send", blocked: "blocked", paused: "freeze",
-  cancellation: "close", start: "clock",
+  activity: "activities",
+  event: "bolt",
+  timer: "clock",
+  child: "branch",
+  update: "edit",
+  delivery: "send",
+  blocked: "blocked",
+  paused: "freeze",
+  cancellation: "close",
+  start: "clock",
 };
 
 function WaitCard({ about, wait, isPast }: { about: About; wait: WaitRecord; isPast: boolean }): JSX.Element {
   const { model } = about;
   return (
     <li class="wt-card">
-      <span class={`wt-icon ${wait.failed !== undefined ? "bad" : wait.kind === "blocked" ? "amber" : ""}`}><Icon name={ICONS[wait.kind] ?? "warning"} /></span>
+      <span class={`wt-icon ${wait.failed !== undefined ? "bad" : wait.kind === "blocked" ? "amber" : ""}`}>
+        <Icon name={ICONS[wait.kind] ?? "warning"} />
+      </span>
       <div class="stack">
-        <p class="one-wrap"><WaitText wait={wait} id={model.id} /></p>
+        <p class="one-wrap">
+          <WaitText wait={wait} id={model.id} />
+        </p>
         <Facts wait={wait} />
-        {wait.remedy !== undefined && <p class="hint">To do: <ServerText text={wait.remedy} id={model.id} />.</p>}
+        {wait.remedy !== undefined && (
+          <p class="hint">
+            To do: <ServerText text={wait.remedy} id={model.id} />.
+          </p>
+        )}
         {wait.kind === "blocked" && about.details.blocked !== null && <Report blocked={about.details.blocked} />}
         {wait.waits !== undefined && wait.waits.length > 0 && <Below waits={wait.waits} depth={0} />}
       </div>
-      {!isPast && <div class="wt-do"><Doing about={about} wait={wait} /></div>}
+      {!isPast && (
+        <div class="wt-do">
+          <Doing about={about} wait={wait} />
+        </div>
+      )}
     </li>
   );
 }
@@ -125,18 +193,41 @@ function Facts({ wait }: { wait: WaitRecord }): JSX.Element | null {
   const facts: [string, ComponentChildren][] = [];
   const since = wait.since_ms ?? wait.scheduled_ms;
   if (wait.kind === "activity") {
-    if (wait.attempt !== undefined) facts.push(["attempt", `${wait.attempt}${wait.max_attempts === undefined ? "" : ` of ${wait.max_attempts}`}`]);
+    if (wait.attempt !== undefined)
+      facts.push(["attempt", `${wait.attempt}${wait.max_attempts === undefined ? "" : ` of ${wait.max_attempts}`}`]);
     if (wait.scheduled_ms !== undefined) facts.push(["scheduled", <Time ms={wait.scheduled_ms} />]);
     if (wait.state === "retry" && wait.due_ms !== undefined) facts.push(["next attempt", <Time ms={wait.due_ms} />]);
     if (wait.node != null) facts.push(["node", <Text text={wait.node} />]);
     if (wait.tag != null) facts.push(["tag", <Text text={wait.tag} />]);
     if (wait.heard_ms != null) facts.push(["heartbeat", <Time ms={wait.heard_ms} form="relative" />]);
-    if (wait.details != null) facts.push(["progress", <span class="mono"><Text text={wait.details} /></span>]);
-    if (wait.failed !== undefined) facts.push(["last error", <span class="red"><Text text={errorText(wait.failed.error)} /></span>]);
-  } else if (since !== undefined && !["event", "child", "blocked"].includes(wait.kind)) facts.push(["since", <Time ms={since} />]);
+    if (wait.details != null)
+      facts.push([
+        "progress",
+        <span class="mono">
+          <Text text={wait.details} />
+        </span>,
+      ]);
+    if (wait.failed !== undefined)
+      facts.push([
+        "last error",
+        <span class="red">
+          <Text text={errorText(wait.failed.error)} />
+        </span>,
+      ]);
+  } else if (since !== undefined && !["event", "child", "blocked"].includes(wait.kind))
+    facts.push(["since", <Time ms={since} />]);
   if (wait.until_ms !== undefined) facts.push(["until", <Time ms={wait.until_ms} />]);
   if (facts.length === 0) return null;
-  return <dl class="wt-facts">{facts.map(([name, value]) => <div key={name}><dt>{name}</dt><dd class="one-wrap">{value}</dd></div>)}</dl>;
+  return (
+    <dl class="wt-facts">
+      {facts.map(([name, value]) => (
+        <div key={name}>
+          <dt>{name}</dt>
+          <dd class="one-wrap">{value}</dd>
+        </div>
+      ))}
+    </dl>
+  );
 }
 
 /** What a blocked instance's record and code disagree about, or the panic. */
@@ -149,17 +240,32 @@ function Report({ blocked }: { blocked: NonNullable<InstanceDetails["blocked"]> 
     <div class="stack">
       <div class="table-scroll">
         <table class="table wt-divergence">
-          <thead><tr><th class="num">Event</th><th>The history has</th><th>The code does</th></tr></thead>
+          <thead>
+            <tr>
+              <th class="num">Event</th>
+              <th>The history has</th>
+              <th>The code does</th>
+            </tr>
+          </thead>
           <tbody>
             {divergence.neighbourhood.map((line) => (
               <tr key={line.event} class={line.parts === true ? "parts" : ""}>
-                <td class="num">{line.event}</td><td class="mono"><Text text={line.recorded ?? "–"} /></td><td class="mono"><Text text={line.code ?? "–"} /></td>
+                <td class="num">{line.event}</td>
+                <td class="mono">
+                  <Text text={line.recorded ?? "–"} />
+                </td>
+                <td class="mono">
+                  <Text text={line.code ?? "–"} />
+                </td>
               </tr>
             ))}
           </tbody>
         </table>
       </div>
-      <p class="row wrap"><Code code={blocked.code} />{divergence.location !== undefined && <Source at={divergence.location} />}</p>
+      <p class="row wrap">
+        <Code code={blocked.code} />
+        {divergence.location !== undefined && <Source at={divergence.location} />}
+      </p>
       {divergence.hint !== undefined && <Fold text={divergence.hint} lines={4} />}
     </div>
   );
@@ -172,9 +278,19 @@ function Below({ waits, depth }: { waits: readonly WaitRecord[]; depth: number }
       {waits.slice(0, 20).map((wait, index) => (
         <li key={index}>
           {wait.kind === "child" ? (
-            <><Icon name="branch" size={13} /> <Id text={wait.id ?? ""} href={href(["instances", wait.id ?? ""])} />{wait.status != null && <> <Status is={wait.status as Standing} /></>}</>
+            <>
+              <Icon name="branch" size={13} /> <Id text={wait.id ?? ""} href={href(["instances", wait.id ?? ""])} />
+              {wait.status != null && (
+                <>
+                  {" "}
+                  <Status is={wait.status as Standing} />
+                </>
+              )}
+            </>
           ) : (
-            <span class="muted"><ServerText text={wait.text} /></span>
+            <span class="muted">
+              <ServerText text={wait.text} />
+            </span>
           )}
           {depth < 4 && wait.waits !== undefined && wait.waits.length > 0 && <Below waits={wait.waits} depth={depth + 1} />}
         </li>
@@ -188,17 +304,35 @@ function Doing({ about, wait }: { about: About; wait: WaitRecord }): JSX.Element
   const whyNot = whyReadOnly.value;
   switch (wait.kind) {
     case "event":
-      return <Button kind="small" whyNot={whyNot} onClick={() => raise(about, wait.name)}>Raise…</Button>;
+      return (
+        <Button kind="small" whyNot={whyNot} onClick={() => raise(about, wait.name)}>
+          Raise…
+        </Button>
+      );
     case "activity":
       return wait.state === "retry" && wait.event !== undefined ? (
-        <Button kind="small" whyNot={whyNot} onClick={() => retryActivity(about, wait.event ?? 0, wait.name ?? "")}>Retry now…</Button>
+        <Button kind="small" whyNot={whyNot} onClick={() => retryActivity(about, wait.event ?? 0, wait.name ?? "")}>
+          Retry now…
+        </Button>
       ) : null;
     case "child":
-      return <a class="button small" href={href(["instances", wait.id ?? ""])}>Open</a>;
+      return (
+        <a class="button small" href={href(["instances", wait.id ?? ""])}>
+          Open
+        </a>
+      );
     case "blocked":
-      return <Button kind="small" whyNot={whyNot} onClick={() => retry(about)}>Retry…</Button>;
+      return (
+        <Button kind="small" whyNot={whyNot} onClick={() => retry(about)}>
+          Retry…
+        </Button>
+      );
     case "paused":
-      return <Button kind="small" whyNot={whyNot} onClick={() => resume(about)}>Resume…</Button>;
+      return (
+        <Button kind="small" whyNot={whyNot} onClick={() => resume(about)}>
+          Resume…
+        </Button>
+      );
     default:
       return null;
   }
