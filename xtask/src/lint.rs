@@ -6,7 +6,7 @@
 use crate::command::{self, Failure, announce, cargo};
 use crate::metadata::{self, Package};
 use crate::sources::{self, Source};
-use crate::{house_rules, licences, links, log_table, neighbours, packaging, sizes, ui};
+use crate::{document, house_rules, licences, links, log_table, neighbours, packaging, sizes, ui};
 
 /// The sets of features that the library is checked with, besides the default ones.
 const FEATURES: &[&str] = &["", "macros", "postgres", "sqlite"];
@@ -24,6 +24,7 @@ pub(crate) fn run() -> Result<(), Vec<Failure>> {
     }
     outcomes.push(oldest_compiler());
     outcomes.push(neighbours::check(&command::workspace_root()));
+    outcomes.push(document::check(&command::workspace_root()));
     outcomes.push(packaging::check());
     outcomes.push(ui::check());
     outcomes.push(optional("deny", &["deny", "check"]));

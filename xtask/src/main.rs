@@ -8,6 +8,7 @@ mod browser;
 mod chaos;
 mod command;
 mod dashboard_rules;
+mod document;
 mod house_rules;
 mod installer;
 mod licences;

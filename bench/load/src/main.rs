@@ -6,6 +6,7 @@
 mod bare;
 mod figures;
 mod fleet;
+mod http;
 mod peers;
 mod postgres;
 mod workloads;
@@ -69,6 +70,8 @@ enum Workload {
     Sleepers,
     /// The CPU use of a node without work
     Idle,
+    /// The HTTP API: starts, streams, slow readers, and lists of 1,000,000 instances
+    Http,
     /// A plain program that writes the same rows: the machine's limit
     Bare,
 }
@@ -118,6 +121,7 @@ async fn measure(
         Workload::Cold => workloads::cold(place, runs, 5_000 / scale).await?,
         Workload::Sleepers => workloads::sleepers(place, 1_000_000 / scale).await?,
         Workload::Idle => workloads::idle(place).await?,
+        Workload::Http => http::measure(place, runs, scale).await?,
         Workload::Bare => match place.server() {
             Some(server) => postgres::bare(server, runs, scale).await?,
             None => bare::measure(runs, scale)?,

@@ -11,14 +11,14 @@ use crate::fleet::{Outcome, Place, Site, number, runtime};
 use crate::postgres;
 
 /// A new, empty store for one run.
-async fn fresh(place: &Place, name: &str) -> Outcome<Site> {
+pub(crate) async fn fresh(place: &Place, name: &str) -> Outcome<Site> {
     let site = place.fresh(name);
     site.clear().await?;
     Ok(site)
 }
 
 /// Starts `count` instances, `in_flight` at a time, and waits for each.
-async fn run_many(
+pub(crate) async fn run_many(
     client: &Client,
     name: &str,
     prefix: &str,

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use perennial::client::{InstanceDetails, PageKey, Tree};
 use perennial::explain::{Wait, WaitReason};
 use perennial::history::{History, Job, Reset, Turn};
-use perennial::{Client, ErrorCode, Filter, InstanceKey, InstanceView};
+use perennial::{Client, ClientError, ErrorCode, Filter, InstanceKey, InstanceView, StoreError};
 use serde::Serialize;
 
 use crate::attempts::{self, Tried, tried};
@@ -97,12 +97,18 @@ struct ShownObject<'a> {
 
 pub(crate) async fn show(store: &StoreAt, id: &str, as_json: bool) -> Result<(), Failure> {
     let client = &store.open_to_look()?;
-    let details = client.details(id).await?;
+    let mut details = client.details(id).await?;
     let client = &client.bound_to(details.instance.key);
     // A damaged instance is shown with its row only.
-    let (history, tasks) = match details.damage {
-        None => (client.history(id).await?, client.tasks(id).await?),
-        Some(_) => (History::default(), Vec::new()),
+    let (history, tasks) = match (client.history(id).await, client.tasks(id).await) {
+        (Ok(history), Ok(tasks)) if details.damage.is_none() => (history, tasks),
+        (Ok(_), Ok(_)) => (History::default(), Vec::new()),
+        (Err(ClientError::Store { source: damage @ StoreError::CorruptRow(_), .. }), _)
+        | (_, Err(ClientError::Store { source: damage @ StoreError::CorruptRow(_), .. })) => {
+            details.set_damage(damage.to_string());
+            (History::default(), Vec::new())
+        }
+        (Err(error), _) | (_, Err(error)) => return Err(error.into()),
     };
     let tried = tried(&history, &tasks);
     let InstanceDetails { instance: status, output, error, reason, trace, waits_for, .. } = &details;

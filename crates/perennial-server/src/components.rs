@@ -12,7 +12,15 @@ use crate::schema::{
 /// The schemas, each with its name.
 pub(crate) fn shared() -> Vec<Schema> {
     let instance = || reference("Instance");
-    let waits = object(&[], &[("waits_for", array(reference("Wait"))), ("more_waits", integer())]);
+    let outcome = object(&[("kind", named(&["output", "error", "reason"])), ("text", string())], &[]);
+    let waits = object(
+        &[],
+        &[
+            ("waits_for", array(reference("Wait"))),
+            ("more_waits", integer()),
+            ("outcome", component("Outcome", outcome)),
+        ],
+    );
     let children = object(&[("children", array(reference("Tree"))), ("more_children", boolean())], &[]);
     let trace = object(&[("parent", string())], &[("state", string())]);
     vec![
@@ -210,7 +218,7 @@ fn explanation_schema() -> Schema {
             ("waits", array(reference("Wait"))),
             ("more", integer()),
         ],
-        &[("untaken_events", map(integer())), ("ending", string())],
+        &[("untaken_events", map(integer())), ("ending", string()), ("history_bytes", integer())],
     )
 }
 

@@ -31,8 +31,6 @@ use crate::server::Server;
 pub(crate) const MAX_BODY: usize = 5 << 20;
 /// The longest URL.
 pub(crate) const MAX_URL: usize = 8 << 10;
-/// How long the body of a request may take.
-const BODY_PATIENCE: Duration = Duration::from_secs(30);
 /// How long a request may take, besides what its caller is willing to wait. Longer than a client waits for the reply of a
 /// runtime in another process, whose error says more.
 const HANDLER_PATIENCE: Duration = Duration::from_secs(40);
@@ -127,7 +125,7 @@ async fn answer(server: Arc<Server>, mut parts: Parts, body: Body) -> Result<Res
     let query = Query::parse(parts.uri.query(), &route.parameters)?;
     let decode = |(name, value): (&'static str, &str)| Ok((name, segment::decode(value)?));
     let variables = variables.into_iter().map(decode).collect::<Result<Vec<_>, Problem>>()?;
-    let body = read_body(route, body).await?;
+    let body = read_body(route, body, server.options.times.body).await?;
     let (address, headers) = (address(&parts), parts.headers);
     run(Ask { server, caller, identified, address, route, variables, query, headers, body, turn: None }).await
 }
@@ -197,7 +195,10 @@ fn check_role(server: &Server, route: &Route, caller: &Caller) -> Result<(), Pro
 
 /// Checks that a change comes from a program, or from a page of this server.
 fn check_change(server: &Server, parts: &Parts) -> Result<(), Problem> {
-    if bearer(&parts.headers).is_none() {
+    // A page cannot send the token of somebody else. Whoever is let in otherwise may be a browser.
+    let is_by_token =
+        matches!(server.options.access.0, AccessKind::Tokens(_)) && bearer(&parts.headers).is_some();
+    if !is_by_token {
         check_origin(&server.options, &parts.headers)?;
     }
     let media = parts.headers.get(header::CONTENT_TYPE).and_then(|media| media.to_str().ok());
@@ -234,11 +235,11 @@ fn other_method(server: &Server, parts: &Parts, methods: &[&Method]) -> Result<R
 }
 
 /// Reads the body, within limits of size and time.
-async fn read_body(route: &Route, body: Body) -> Result<Bytes, Problem> {
+async fn read_body(route: &Route, body: Body, patience: Duration) -> Result<Bytes, Problem> {
     if route.method == Method::GET {
         return Ok(Bytes::new());
     }
-    match tokio::time::timeout(BODY_PATIENCE, Limited::new(body, MAX_BODY).collect()).await {
+    match tokio::time::timeout(patience, Limited::new(body, MAX_BODY).collect()).await {
         Ok(Ok(body)) => Ok(body.to_bytes()),
         Ok(Err(error)) if error.is::<LengthLimitError>() => Err(Problem::too_large("the body", MAX_BODY)),
         Ok(Err(_)) => Err(Problem::bad_request("the body ended early")),

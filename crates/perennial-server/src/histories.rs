@@ -10,8 +10,8 @@ use tokio::sync::{Mutex as AsyncMutex, OwnedMutexGuard};
 use crate::problem::Problem;
 use crate::timeline::Timeline;
 
-/// How many bytes are kept.
-const KEPT_BYTES: usize = 64 << 20;
+/// How many bytes of timelines are kept. As many are kept of waits, by the client.
+pub(crate) const KEPT_BYTES: usize = 32 << 20;
 /// How many turns are read at a time.
 const CHUNK: usize = 500;
 

@@ -30,7 +30,7 @@
 //! | `query`, `segment`, `cursor` | parameters; ids in paths; places in lists |
 //! | `route`, `schema`, `components`, `openapi` | the table of routes, and the document |
 //! | `routes` | the handlers, one file per group |
-//! | `listing`, `turn_walk` | filters of lists and bounded scans; pages of histories |
+//! | `listing`, `listed`, `turn_walk` | filters of lists and bounded scans; their rows; pages of histories |
 //! | `histories`, `timeline` | what was computed from histories, brought forward by new turns |
 //! | `stream` | live changes whose cursor is the history |
 //! | `operations` | work over all instances of a filter |
@@ -45,6 +45,7 @@ mod cursor;
 mod dashboard;
 mod gate;
 mod histories;
+mod listed;
 mod listing;
 mod meters;
 mod openapi;
@@ -65,6 +66,7 @@ mod server;
 mod stop;
 mod stream;
 mod timeline;
+mod times;
 mod turn_walk;
 
 /// The guide's page, so that its code is compiled.

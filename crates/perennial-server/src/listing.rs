@@ -13,6 +13,8 @@ use crate::query::{Kind, Parameter, Query, parameter};
 /// A scan looks at this many rows, or for this long.
 const SCAN_ROWS: u64 = 50_000;
 const SCAN_TIME: Duration = Duration::from_millis(500);
+/// How many ids a request may name.
+const IDS: usize = 100;
 /// How many rows are read at a time.
 const CHUNK: usize = 500;
 /// How many are explained at a time, which reads their histories.
@@ -29,7 +31,10 @@ pub(crate) const FILTERS: &[Parameter] = &[
     parameter("status", Kind::SomeOf(STATUSES), "One of these statuses, separated by commas."),
     parameter("name", Kind::Text, "One of these orchestrations, separated by commas."),
     parameter("version", Kind::Text, "One of these versions, separated by commas."),
-    parameter("id", Kind::Text, "The id."),
+    Parameter {
+        many: true,
+        ..parameter("id", Kind::Text, "The id; several times, one of these (at most 100).")
+    },
     parameter("id_prefix", Kind::Text, "How the id begins."),
     parameter("id_contains", Kind::Text, "A part of the id. Scanned."),
     parameter("parent", Kind::Key, "The key of the parent."),
@@ -70,6 +75,8 @@ enum Scan {
 pub(crate) struct Selection {
     filter: Filter,
     scans: Vec<Scan>,
+    /// If several ids are asked for: these instances, and no other condition.
+    ids: Vec<String>,
     /// Names the list in its cursors.
     pub(crate) list: String,
 }
@@ -134,7 +141,11 @@ impl Selection {
         }
         filter = times(filter, query);
         let list = query.canonical(&["cursor", "limit", "include", "wait_ms", "by"]);
-        let selection = Selection { filter, scans, list };
+        let ids = several_ids(query)?;
+        if !ids.is_empty() {
+            return Ok(Selection { filter, scans: Vec::new(), ids, list });
+        }
+        let selection = Selection { filter, scans, ids, list };
         selection.with_scans(client, query).await
     }
 
@@ -199,6 +210,9 @@ impl Selection {
         after: Option<PageKey>,
         limit: usize,
     ) -> Result<Selected, Problem> {
+        if !self.ids.is_empty() {
+            return self.named(client).await;
+        }
         if self.scans.is_empty() {
             let page = client.list(self.filter.clone(), after, limit).await?;
             return Ok(Selected { rows: page.rows, next: page.next, ..Selected::default() });
@@ -230,13 +244,26 @@ impl Selection {
 
     /// Counts the list: exactly up to 10,000, and as far as a scan goes. Also returns how many rows a scan looked at.
     pub(crate) async fn count(&self, client: &Client) -> Result<(Count, Option<u64>), Problem> {
-        if self.scans.is_empty() {
+        if self.scans.is_empty() && self.ids.is_empty() {
             return Ok((client.count(self.filter.clone()).await?, None));
         }
         let exact = usize::try_from(Count::EXACT).unwrap_or(usize::MAX);
         let selected = self.page(client, None, exact).await?;
         let rows = selected.rows.len() as u64;
         Ok((Count { rows, more: selected.next.is_some() }, selected.scanned))
+    }
+
+    /// The instances with several ids, in their order.
+    async fn named(&self, client: &Client) -> Result<Selected, Problem> {
+        let mut rows = Vec::new();
+        for id in &self.ids {
+            match client.status(id).await {
+                Ok(view) => rows.push(view),
+                Err(ClientError::NotFound { .. } | ClientError::InvalidName { .. }) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(Selected { rows, ..Selected::default() })
     }
 
     fn explains(&self) -> bool {
@@ -260,6 +287,21 @@ impl Selection {
         }
         Ok(found)
     }
+}
+
+/// The ids of a request that asks for several.
+fn several_ids(query: &Query) -> Result<Vec<String>, Problem> {
+    let ids: Vec<String> = query.all("id").map(str::to_owned).collect();
+    if ids.len() < 2 {
+        return Ok(Vec::new());
+    }
+    let others = query.canonical(&["id", "cursor", "limit", "include", "wait_ms", "by", "order"]);
+    if ids.len() > IDS || !others.is_empty() {
+        return Err(Problem::bad_request(format!(
+            "several ids, at most {IDS}, are asked for without other filters"
+        )));
+    }
+    Ok(ids)
 }
 
 impl Scan {

@@ -5,10 +5,12 @@ use std::fmt;
 use std::sync::Arc;
 
 use axum::http::request::Parts;
+use perennial::store::shown_url;
 use serde::Serialize;
 
 use crate::access::TokenFile;
 use crate::stop::Stop;
+use crate::times::Times;
 
 /// What a caller may do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -162,6 +164,8 @@ pub struct Options {
     pub(crate) secure: bool,
     pub(crate) metrics: Option<MetricsHandle>,
     pub(crate) only_metrics: bool,
+    pub(crate) store_url: Option<String>,
+    pub(crate) times: Times,
     pub(crate) stop: Stop,
     pub(crate) links: BTreeMap<String, String>,
 }
@@ -236,6 +240,20 @@ impl Options {
     /// ```
     pub fn link(mut self, name: impl Into<String>, template: impl Into<String>) -> Options {
         self.links.insert(name.into(), template.into());
+        self
+    }
+
+    /// Divides all times that callers are given, so that tests need not wait for them.
+    #[doc(hidden)]
+    pub fn divide_times(mut self, divisor: u32) -> Options {
+        self.times = self.times.divided_by(divisor);
+        self
+    }
+
+    /// Sets the URL of the store that callers are shown, without its password. Default: that of the client, if it was
+    /// opened by a URL.
+    pub fn store_url(mut self, url: &str) -> Options {
+        self.store_url = Some(shown_url(url));
         self
     }
 

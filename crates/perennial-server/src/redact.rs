@@ -59,7 +59,7 @@ pub(crate) fn details(details: &mut InstanceDetails) {
     details.waits_for.iter_mut().for_each(wait);
 }
 
-fn wait(wait: &mut Wait) {
+pub(crate) fn wait(wait: &mut Wait) {
     match &mut wait.reason {
         WaitReason::Activity(activity) => {
             let (name, attempt) = (&activity.name, activity.attempt);

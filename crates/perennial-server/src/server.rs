@@ -6,11 +6,13 @@ use perennial::Client;
 use tokio::sync::Semaphore;
 
 use crate::access::{Failures, Sessions};
-use crate::histories::Histories;
+use crate::histories::{Histories, KEPT_BYTES};
+use crate::listed::Outcomes;
 use crate::meters::Meters;
 use crate::operations::Operations;
 use crate::options::{Caller, Options, Role};
 use crate::stop::Stop;
+use crate::stream::Hub;
 
 /// How many scans and exports run at a time.
 const HEAVY_REQUESTS: usize = 8;
@@ -24,7 +26,9 @@ pub(crate) struct Server {
     pub(crate) failures: Failures,
     pub(crate) heavy: Arc<Semaphore>,
     pub(crate) streams: Arc<Semaphore>,
-    pub(crate) operations: Operations,
+    pub(crate) operations: Arc<Operations>,
+    pub(crate) hub: Hub,
+    pub(crate) outcomes: Arc<Outcomes>,
     pub(crate) meters: Arc<Meters>,
     pub(crate) histories: Histories,
 }
@@ -32,13 +36,15 @@ pub(crate) struct Server {
 impl Server {
     pub(crate) fn new(client: Client, options: Options) -> Arc<Server> {
         Arc::new(Server {
-            client,
+            client: client.remembering_histories(KEPT_BYTES),
             options,
             sessions: Sessions::default(),
             failures: Failures::default(),
             heavy: Arc::new(Semaphore::new(HEAVY_REQUESTS)),
             streams: Arc::new(Semaphore::new(STREAMS)),
-            operations: Operations::default(),
+            operations: Arc::default(),
+            hub: Hub::default(),
+            outcomes: Arc::default(),
             meters: Arc::new(Meters::new()),
             histories: Histories::default(),
         })

@@ -1525,6 +1525,7 @@ export interface components {
             /** @description Milliseconds since 1970. */
             at_ms: number;
             ending?: string;
+            history_bytes?: number;
             id: string;
             key: string;
             more: number;
@@ -1575,12 +1576,11 @@ export interface components {
         };
         GetSessionAnswer: {
             can_log_in: boolean;
-            links: {
-                [key: string]: string;
-            };
             name: string;
             payloads_hidden: boolean;
             role: ("reader" | "operator") | null;
+            store?: string;
+            store_url?: string;
         };
         GetVersionAnswer: {
             api: string;
@@ -1637,6 +1637,7 @@ export interface components {
             wake_at_ms: number | null;
         };
         InstanceDetails: components["schemas"]["Instance"] & {
+            bytes: number | null;
             cancel: components["schemas"]["CancelRequest"] | null;
             damage?: string;
             deadline_ms: number | null;
@@ -1683,6 +1684,7 @@ export interface components {
         };
         ListedInstance: components["schemas"]["Instance"] & {
             more_waits?: number;
+            outcome?: components["schemas"]["Outcome"];
             waits_for?: components["schemas"]["Wait"][];
         };
         LiveAnswer: {
@@ -1691,12 +1693,11 @@ export interface components {
         };
         LogInAnswer: {
             can_log_in: boolean;
-            links: {
-                [key: string]: string;
-            };
             name: string;
             payloads_hidden: boolean;
             role: ("reader" | "operator") | null;
+            store?: string;
+            store_url?: string;
         };
         MissingCode: {
             /** @description Milliseconds since 1970. */
@@ -1781,6 +1782,11 @@ export interface components {
             /** @description Milliseconds since 1970. */
             since_ms: number;
         };
+        Outcome: {
+            /** @enum {string} */
+            kind: "output" | "error" | "reason";
+            text: string;
+        };
         ParentLink: {
             event_id: number;
             execution: number;
@@ -1842,6 +1848,10 @@ export interface components {
             id: string;
             key?: string;
         };
+        RuntimePresence: {
+            last_seen_ms: number | null;
+            live: number;
+        };
         ScannedCount: {
             more: boolean;
             rows: number;
@@ -1879,6 +1889,7 @@ export interface components {
             };
             lag_ms: number;
             requests: components["schemas"]["Count"];
+            runtime: components["schemas"]["RuntimePresence"];
             tasks_leased: components["schemas"]["Count"];
             tasks_queued: components["schemas"]["Count"];
             tasks_waiting: components["schemas"]["Count"];
@@ -2629,8 +2640,8 @@ export interface operations {
                 name?: string;
                 /** @description One of these versions, separated by commas. */
                 version?: string;
-                /** @description The id. */
-                id?: string;
+                /** @description The id; several times, one of these (at most 100). */
+                id?: string[];
                 /** @description How the id begins. */
                 id_prefix?: string;
                 /** @description A part of the id. Scanned. */
@@ -2842,8 +2853,8 @@ export interface operations {
                 name?: string;
                 /** @description One of these versions, separated by commas. */
                 version?: string;
-                /** @description The id. */
-                id?: string;
+                /** @description The id; several times, one of these (at most 100). */
+                id?: string[];
                 /** @description How the id begins. */
                 id_prefix?: string;
                 /** @description A part of the id. Scanned. */
@@ -2972,8 +2983,8 @@ export interface operations {
                 name?: string;
                 /** @description One of these versions, separated by commas. */
                 version?: string;
-                /** @description The id. */
-                id?: string;
+                /** @description The id; several times, one of these (at most 100). */
+                id?: string[];
                 /** @description How the id begins. */
                 id_prefix?: string;
                 /** @description A part of the id. Scanned. */
@@ -3104,8 +3115,8 @@ export interface operations {
                 name?: string;
                 /** @description One of these versions, separated by commas. */
                 version?: string;
-                /** @description The id. */
-                id?: string;
+                /** @description The id; several times, one of these (at most 100). */
+                id?: string[];
                 /** @description How the id begins. */
                 id_prefix?: string;
                 /** @description A part of the id. Scanned. */
@@ -3148,8 +3159,8 @@ export interface operations {
                 limit?: number;
                 /** @description The `next` of the page before. */
                 cursor?: string;
-                /** @description `waits` adds what each instance waits for. */
-                include?: "waits"[];
+                /** @description `waits` adds what each instance waits for, `outcome` how it ended. */
+                include?: ("waits" | "outcome")[];
             };
             header?: never;
             path?: never;
@@ -7864,12 +7875,14 @@ export interface operations {
             query?: {
                 /** @description An instance whose turns are sent, each once and in order; up to 20. */
                 instance?: string[];
-                /** @description A filter whose rows are sent; up to 5. */
+                /** @description A filter whose rows are sent, which may have `include`; up to 5. */
                 list?: string[];
                 /** @description Whether counts are sent. */
                 stats?: boolean;
                 /** @description Whether the operations of this server are sent. */
                 operations?: boolean;
+                /** @description Where instances begin that `from` does not know; at their beginning if not given. */
+                others?: "beginning" | "now";
                 /** @description The id of the last message, or `now`; the header Last-Event-ID is preferred. */
                 from?: string;
             };

@@ -2,6 +2,7 @@
 // that loads and fails for itself.
 import type { ComponentChildren, JSX } from "preact";
 
+import { textOf } from "../api/json.ts";
 import type { Loaded } from "../api/load.ts";
 import type { Problem as ProblemError } from "../api/problem.ts";
 import { Code } from "./Copy.tsx";
@@ -21,9 +22,15 @@ export function Problem({ problem, onRetry }: { problem: ProblemError; onRetry?:
         )}
       </div>
       <p><Text text={problem.detail} /></p>
+      {problem.body?.error !== undefined && <p class="problem-error mono"><Text text={errorText(problem.body.error)} /></p>}
       {problem.remedy !== "" && <p class="muted-2"><Text text={problem.remedy} /></p>}
     </div>
   );
+}
+
+/** What the code of the instance returned. */
+function errorText(error: unknown): string {
+  return typeof error === "string" ? error : textOf(error).slice(0, 2_000);
 }
 
 /** Shows a value when it was read, the problem if it could not be, and that it is being read. */

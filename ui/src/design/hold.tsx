@@ -3,6 +3,7 @@
 import type { ComponentChildren, JSX } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 
+import "./fold.css";
 import { announce } from "./Toast.tsx";
 
 export interface Held<T> {
@@ -55,9 +56,19 @@ export function useHeld<T>(rows: readonly T[], keyOf: (row: T) => string, isRead
   };
 }
 
-export function New({ of, word = "new" }: { of: Pick<Held<unknown>, "waiting" | "release">; word?: string }): JSX.Element | null {
-  if (of.waiting === 0) return null;
-  return <button type="button" class="chip blue" onClick={of.release}>{of.waiting.toLocaleString("en")} {word}</button>;
+/** Around the rows. What waits is offered on their upper edge, without moving them. */
+export function Holding(props: { of: Pick<Held<unknown>, "waiting" | "release" | "on">; one?: string; many?: string; children: ComponentChildren }): JSX.Element {
+  const { waiting, release, on } = props.of;
+  return (
+    <div class="holding" {...on}>
+      {waiting > 0 && (
+        <button type="button" class="chip blue holding-new" onClick={release}>
+          {waiting.toLocaleString("en")} {waiting === 1 ? (props.one ?? "new") : (props.many ?? "new")}
+        </button>
+      )}
+      {props.children}
+    </div>
+  );
 }
 
 /** Tells screen readers a text when it has changed; not when the page opens. */

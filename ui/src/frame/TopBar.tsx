@@ -36,8 +36,7 @@ export function TopBar(): JSX.Element {
 }
 
 function storeName(): string {
-  const known = session.value.value as { store?: string } | undefined;
-  return known?.store ?? "Perennial";
+  return session.value.value?.store ?? "Perennial";
 }
 
 function BlockedCount(): JSX.Element | null {

@@ -26,18 +26,10 @@ export const whyReadOnly = computed((): string | null => {
   return role === "reader" ? "Only operators can do this; you are a reader." : "Log in first.";
 });
 
-/** When a live node was last seen by this page. */
-const liveSeen = signal<number | null>(null);
-effect(() => {
-  if (nodes.value.value?.some((node) => node.is_live) === true) liveSeen.value = nodes.at.value;
-});
-
 /** Since when no runtime works on the store, or `null` if one does or that is not known. */
 export const noRuntimeSince = computed((): { since: number | null } | null => {
-  const known = nodes.value.value;
-  if (known === undefined || known.some((node) => node.is_live)) return null;
-  // A node that stopped in order leaves no session behind; then what this page saw is all that is known.
-  return { since: known.length === 0 ? liveSeen.value : Math.max(...known.map((node) => node.expires)) };
+  const runtime = stats.value?.runtime;
+  return runtime === undefined || runtime.live > 0 ? null : { since: runtime.last_seen_ms };
 });
 
 /** While a page is frozen it shows what it had then; changes wait. Going elsewhere ends it. */

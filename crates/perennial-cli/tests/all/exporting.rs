@@ -73,7 +73,7 @@ async fn o6_serve_exports_its_requests_and_what_they_start_in_the_callers_trace(
     curl(&["-H", &unsampled, &instances]);
     curl(&["-H", &parent, &format!("{instances}/nobody")]);
     assert_eq!(served.stop(), Some(0));
-    let spans = received.lock().unwrap();
+    let spans = std::mem::take(&mut *received.lock().unwrap());
     assert!(spans.iter().all(|span| hex(&span.trace_id) == trace), "{spans:#?}");
     let mut names: Vec<&str> = spans.iter().map(|span| &*span.name).collect();
     names.sort_unstable();

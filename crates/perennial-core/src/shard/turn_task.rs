@@ -485,15 +485,9 @@ impl TurnTask {
             ..
         } = self;
         let mut times = TurnTimes::default();
-        let done = |outcome, calls, failed_execution| TurnTaskDone {
-            shard,
-            tenure,
-            key,
-            number,
-            outcome,
-            calls,
-            failed_execution,
-            times: TurnTimes::default(),
+        let done = |outcome, calls, failed_execution| {
+            let times = TurnTimes::default();
+            TurnTaskDone { shard, tenure, key, number, outcome, calls, failed_execution, times }
         };
         let not_made = |calls: Vec<PendingCall>| {
             calls.into_iter().map(|pending| (pending, CallOutcome::Later)).collect()

@@ -71,8 +71,11 @@ fn o4_a_turn_whose_code_fails_is_stated_and_blocks_until_the_end() {
     node.settle();
     let facts = node.take_facts();
     assert!(facts.contains(&Fact::Unblocked(*code)), "{facts:?}");
-    let ended = |fact: &Fact| matches!(fact, Fact::InstanceEnded { orchestration, status: Status::Terminated, .. } if *orchestration == panics);
-    assert_eq!(facts.iter().filter(|fact| ended(fact)).count(), 1, "{facts:?}");
+    let ended = facts.iter().filter_map(|fact| match fact {
+        Fact::InstanceEnded { orchestration, status, .. } => Some((*orchestration, *status)),
+        _ => None,
+    });
+    assert_eq!(ended.collect::<Vec<_>>(), [(panics, Status::Terminated)], "{facts:?}");
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Checks of the host and the origin of a request, against web pages of other sites.
 
 use axum::http::request::Parts;
-use axum::http::{HeaderMap, HeaderName, Uri, header};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Uri, header};
 use perennial::ErrorCode;
 
 use crate::options::Options;
@@ -13,15 +13,18 @@ const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 /// Refuses requests for a host that is not served, so that a page cannot reach this machine by pointing its own name at
 /// it. The port is not compared: tunnels change it.
 pub(crate) fn check_host(options: &Options, parts: &Parts) -> Result<(), Problem> {
-    let header = parts.headers.get(header::HOST).map(|host| host.to_str().unwrap_or_default());
+    let headers = || parts.headers.get_all(header::HOST).iter().map(|host| host.to_str().unwrap_or_default());
+    let header = headers().next();
     let target = parts.uri.authority().map(|authority| authority.as_str());
-    let mut hosts = header.into_iter().chain(target).peekable();
+    // A proxy may read another of several hosts than this server does.
+    let is_one = headers().count() <= 1;
+    let mut hosts = headers().chain(target).peekable();
     let is_served = |host: &str| {
         let name = without_port(host);
         let allowed = options.hosts.iter().map(|allowed| without_port(allowed));
         LOOPBACK.into_iter().chain(allowed).any(|allowed| allowed.eq_ignore_ascii_case(name))
     };
-    if hosts.peek().is_some() && hosts.all(is_served) {
+    if is_one && hosts.peek().is_some() && hosts.all(is_served) {
         return Ok(());
     }
     let shown: String = header.or(target).unwrap_or("none").chars().take(100).collect();
@@ -45,24 +48,25 @@ fn without_port(host: &str) -> &str {
 pub(crate) fn check_origin(options: &Options, headers: &HeaderMap) -> Result<(), Problem> {
     let refused = |what: String| Err(Problem::new(ErrorCode::OriginNotAllowed, what));
     let is_allowed = is_allowed_origin(options, headers);
-    if let Some(origin) = headers.get(header::ORIGIN) {
+    for origin in headers.get_all(header::ORIGIN) {
         let origin = origin.to_str().unwrap_or_default();
         if !is_allowed && !is_own(origin, headers) {
             let shown: String = origin.chars().take(100).collect();
             return refused(format!("a page of {shown:?} sent the request"));
         }
     }
-    match headers.get(SEC_FETCH_SITE).map(|site| site.to_str().unwrap_or_default()) {
-        None | Some("same-origin" | "none") => Ok(()),
-        Some(_) if is_allowed => Ok(()),
-        Some(_) => refused("a page of another site sent the request".to_owned()),
+    let is_other = |site: &HeaderValue| !matches!(site.to_str(), Ok("same-origin" | "none"));
+    match headers.get_all(SEC_FETCH_SITE).iter().any(is_other) && !is_allowed {
+        true => refused("a page of another site sent the request".to_owned()),
+        false => Ok(()),
     }
 }
 
 /// Whether the origin of a request is on the list of allowed ones.
 pub(crate) fn is_allowed_origin(options: &Options, headers: &HeaderMap) -> bool {
-    let origin = headers.get(header::ORIGIN).and_then(|origin| origin.to_str().ok());
-    origin.is_some_and(|origin| options.origins.iter().any(|allowed| allowed == origin))
+    let is_listed = |origin: &HeaderValue| options.origins.iter().any(|allowed| *origin == **allowed);
+    let mut origins = headers.get_all(header::ORIGIN).iter();
+    matches!((origins.next(), origins.next()), (Some(origin), None) if is_listed(origin))
 }
 
 /// Whether an origin is that of the host which the request is for.

@@ -84,7 +84,7 @@ pub struct TokenFile {
 /// What was last read.
 #[derive(Debug)]
 struct Read {
-    stamp: Option<(SystemTime, u64)>,
+    stamp: Option<Stamp>,
     lines: Vec<Line>,
 }
 
@@ -144,11 +144,21 @@ impl TokenFile {
     }
 }
 
-fn stamp(metadata: &Metadata) -> io::Result<(SystemTime, u64)> {
-    Ok((metadata.modified()?, metadata.len()))
+/// Tells whether the file is as it was. On Unix, the time of the last change of its permissions counts, too.
+fn stamp(metadata: &Metadata) -> io::Result<Stamp> {
+    #[cfg(unix)]
+    let changed = {
+        use std::os::unix::fs::MetadataExt;
+        (metadata.ctime(), metadata.ctime_nsec())
+    };
+    #[cfg(not(unix))]
+    let changed = (0, 0);
+    Ok((metadata.modified()?, metadata.len(), changed))
 }
 
-fn load(path: &Path) -> Result<((SystemTime, u64), Vec<Line>), TokenFileError> {
+type Stamp = (SystemTime, u64, (i64, i64));
+
+fn load(path: &Path) -> Result<(Stamp, Vec<Line>), TokenFileError> {
     let problem = |error: io::Error| TokenFileError::new(path, error.to_string());
     let metadata = fs::metadata(path).map_err(problem)?;
     check_private(path, &metadata)?;

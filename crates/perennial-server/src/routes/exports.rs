@@ -1,5 +1,7 @@
 //! Exports: histories as lines of JSON.
 
+use std::time::Duration;
+
 use axum::body::{Body, Bytes};
 use axum::http::{HeaderValue, Method, Response, header};
 use perennial::{Client, ClientError, ErrorCode};
@@ -60,14 +62,14 @@ async fn export(mut ask: Ask) -> Answered {
     let client = ask.client()?;
     let selection = Selection::of(&client, &ask.query).await?;
     let (sender, receiver) = mpsc::channel::<Result<Bytes, std::io::Error>>(1);
-    let (payloads, stop, turn) = (ask.payloads(), ask.server.stop().clone(), ask.turn.take());
+    let (payloads, turn) = (ask.payloads(), ask.turn.take());
+    let (stop, patience) = (ask.server.stop().clone(), ask.server.options.times.stalled);
+    let lines_out = LinesOut { sender, patience };
     tokio::spawn(async move {
         // The export is what takes time, and not the request for it.
         let _turn = turn;
-        if let Err(problem) = export_all(&client, &selection, payloads, &sender, &stop).await {
-            let error = std::io::Error::other(problem.code().to_string());
-            // The reader may have left.
-            let _ = sender.send(Err(error)).await;
+        if let Err(problem) = export_all(&client, &selection, payloads, &lines_out, &stop).await {
+            lines_out.send(Err(std::io::Error::other(problem.code().to_string()))).await;
         }
     });
     Ok(lines(Body::from_stream(futures_util::stream::unfold(receiver, |mut receiver| async {
@@ -75,11 +77,24 @@ async fn export(mut ask: Ask) -> Answered {
     }))))
 }
 
+/// Where the lines of an export go.
+struct LinesOut {
+    sender: mpsc::Sender<Result<Bytes, std::io::Error>>,
+    patience: Duration,
+}
+
+impl LinesOut {
+    /// Sends a line. Returns whether its reader is there: one that takes nothing keeps others from their exports.
+    async fn send(&self, line: Result<Bytes, std::io::Error>) -> bool {
+        matches!(tokio::time::timeout(self.patience, self.sender.send(line)).await, Ok(Ok(())))
+    }
+}
+
 async fn export_all(
     client: &Client,
     selection: &Selection,
     payloads: Payloads<'static>,
-    sender: &mpsc::Sender<Result<Bytes, std::io::Error>>,
+    lines_out: &LinesOut,
     stop: &Stop,
 ) -> Result<(), Problem> {
     let (mut after, mut instances) = (None, 0_u64);
@@ -100,7 +115,7 @@ async fn export_all(
             }
             let mut line = answer::json(&exported, payloads)?;
             line.push(b'\n');
-            if sender.send(Ok(line.into())).await.is_err() {
+            if !lines_out.send(Ok(line.into())).await {
                 return Ok(());
             }
             instances += 1;
@@ -108,8 +123,7 @@ async fn export_all(
         after = page.next;
         if after.is_none() {
             let line = format!("{{\"complete\":true,\"instances\":{instances}}}\n");
-            // The reader may have left.
-            let _ = sender.send(Ok(line.into())).await;
+            lines_out.send(Ok(line.into())).await;
             return Ok(());
         }
     }

@@ -7,10 +7,10 @@ use perennial::explain::{Explanation, PastState};
 use perennial::{Client, ClientError, ErrorCode, Filter, InstanceView, Payload};
 use serde::Serialize;
 
-use super::instances::Listed;
 use super::{CURSOR, KEY, LIMIT, OF_INSTANCE, handler, limit};
 use crate::ask::Ask;
 use crate::cursor;
+use crate::listed::Listed;
 use crate::problem::Problem;
 use crate::query::{Kind, parameter};
 use crate::redact;
@@ -167,8 +167,8 @@ async fn grow(
 
 async fn children(ask: Ask) -> Answered {
     #[derive(Serialize)]
-    struct Page<'a> {
-        rows: Vec<Listed<'a>>,
+    struct Page {
+        rows: Vec<Listed>,
         next: Option<String>,
     }
     let client = ask.client()?;
@@ -176,12 +176,8 @@ async fn children(ask: Ask) -> Answered {
     let list = format!("children {parent}");
     let after = ask.query.text("cursor").map(|cursor| cursor::instance_key(&cursor::decode(&list, cursor)?));
     let filter = Filter::new().parent(parent);
-    let mut page = ask.server.client.list(filter, after.transpose()?, limit(&ask.query)).await?;
-    if ask.hides_payloads() {
-        page.rows.iter_mut().for_each(redact::instance);
-    }
-    let rows =
-        page.rows.iter().map(|instance| Listed { instance, waits_for: None, more_waits: None }).collect();
+    let page = ask.server.client.list(filter, after.transpose()?, limit(&ask.query)).await?;
+    let rows = page.rows.into_iter().map(|row| Listed::plain(row).shown(ask.hides_payloads())).collect();
     let next = page.next.map(|next| cursor::encode(&list, next.as_bytes()));
     ask.ok(&Page { rows, next })
 }

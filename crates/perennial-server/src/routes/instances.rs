@@ -5,7 +5,6 @@ use std::time::{Duration, Instant};
 
 use axum::http::Method;
 use perennial::client::PageKey;
-use perennial::explain::{Explanation, Wait};
 use perennial::history::{Ending, EventId};
 use perennial::{ErrorCode, InstanceView, Payload};
 use serde::Serialize;
@@ -13,6 +12,7 @@ use serde::Serialize;
 use super::{CURSOR, KEY, LIMIT, OF_INSTANCE, handler, limit};
 use crate::ask::Ask;
 use crate::cursor;
+use crate::listed::{INCLUDE, Include, Listed};
 use crate::listing::{FILTERS, Selection};
 use crate::problem::Problem;
 use crate::query::{Kind, parameter};
@@ -30,14 +30,12 @@ const GROUPED_ROWS: u64 = 50_000;
 const GROUPING_TIME: Duration = Duration::from_millis(500);
 
 pub(crate) fn routes() -> Vec<Route> {
-    let include =
-        parameter("include", Kind::SomeOf(&["waits"]), "`waits` adds what each instance waits for.");
     let by = parameter("by", Kind::Text, "`name`, `version`, `status`, `blocked_code` or `attr.NAME`.");
     vec![
         Route::new(Method::GET, "instances", "listInstances", "A page of instances.", handler!(list))
             .cost(Cost::Heavy)
             .takes(FILTERS)
-            .takes(&[LIMIT, CURSOR, include])
+            .takes(&[LIMIT, CURSOR, INCLUDE])
             .answers(&[json(200, "A page.", page_schema)])
             .fails_with(&[ErrorCode::BadCursor]),
         Route::new(
@@ -90,6 +88,7 @@ fn details_schema() -> Schema {
         &[
             ("turns", nullable(integer())),
             ("events", nullable(integer())),
+            ("bytes", nullable(integer())),
             ("input", nullable(payload())),
             ("output", nullable(payload())),
             ("error", nullable(payload())),
@@ -106,20 +105,9 @@ fn details_schema() -> Schema {
     component("InstanceDetails", all_of(vec![reference("Instance"), members]))
 }
 
-/// A row of a list.
 #[derive(Serialize)]
-pub(crate) struct Listed<'a> {
-    #[serde(flatten)]
-    pub(crate) instance: &'a InstanceView,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) waits_for: Option<&'a [Wait]>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) more_waits: Option<usize>,
-}
-
-#[derive(Serialize)]
-struct ListPage<'a> {
-    rows: Vec<Listed<'a>>,
+struct ListPage {
+    rows: Vec<Listed>,
     next: Option<String>,
     partial: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -133,25 +121,16 @@ async fn list(ask: Ask) -> Answered {
         Some(cursor) => Some(cursor::instance_key(&cursor::decode(&selection.list, cursor)?)?),
         None => None,
     };
-    let mut selected = selection.page(&client, after, limit(&ask.query)).await?;
-    let mut explained = match ask.query.text("include") {
-        Some(_) => Some(client.explain_each(&selected.rows).await?),
-        None => None,
-    };
-    if ask.hides_payloads() {
-        selected.rows.iter_mut().for_each(redact::instance);
-        explained.iter_mut().flatten().for_each(redact::explanation);
-    }
-    let explained =
-        |place: usize| explained.as_ref().and_then(|explained: &Vec<Explanation>| explained.get(place));
-    let rows = selected.rows.iter().enumerate().map(|(place, instance)| Listed {
-        instance,
-        waits_for: explained(place).map(|explained| explained.waits.as_slice()),
-        more_waits: explained(place).map(|explained| explained.more),
-    });
+    let selected = selection.page(&client, after, limit(&ask.query)).await?;
+    let rows = Listed::of(&client, selected.rows, Include::of(&ask.query), &ask.server.outcomes).await?;
+    let hides = ask.hides_payloads();
     let place = |key: PageKey| cursor::encode(&selection.list, key.as_bytes());
-    let next = selected.next.map(place);
-    ask.ok(&ListPage { rows: rows.collect(), next, partial: selected.partial, scanned: selected.scanned })
+    ask.ok(&ListPage {
+        rows: rows.into_iter().map(|row| row.shown(hides)).collect(),
+        next: selected.next.map(place),
+        partial: selected.partial,
+        scanned: selected.scanned,
+    })
 }
 
 async fn count(ask: Ask) -> Answered {

@@ -55,7 +55,7 @@ fn session_schema() -> Schema {
             ("payloads_hidden", boolean()),
             ("links", map(string())),
         ],
-        &[],
+        &[("store", string()), ("store_url", string())],
     )
 }
 
@@ -68,10 +68,32 @@ struct Session {
     payloads_hidden: bool,
     /// Templates of links, by name; none for nobody.
     links: BTreeMap<String, String>,
+    /// A short name of the store, for those who may use it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    store: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    store_url: Option<String>,
+}
+
+/// The store's name: that of its file, or of its server and database.
+fn store_name(url: &str) -> String {
+    let (scheme, place) = url.split_once(':').unwrap_or(("", url));
+    match scheme {
+        "sqlite" => place.rsplit('/').next().unwrap_or(place).to_owned(),
+        "memory" => "memory".to_owned(),
+        _ => {
+            let place = place.trim_start_matches('/');
+            place.rsplit('@').next().unwrap_or(place).replace("?schema=", "/")
+        }
+    }
 }
 
 fn session(ask: &Ask, caller: Option<Caller>) -> Session {
+    let url = ask.server.options.store_url.clone().or_else(|| ask.server.client.store_url());
+    let store_url = url.filter(|_| caller.is_some());
     Session {
+        store: store_url.as_deref().map(store_name),
+        store_url,
         role: caller.as_ref().map(|caller| caller.role),
         can_log_in: matches!(ask.server.options.access.0, AccessKind::Tokens(_)),
         payloads_hidden: caller.as_ref().is_some_and(|caller| ask.server.hides_payloads_from(caller)),
@@ -100,6 +122,10 @@ async fn log_in(ask: Ask) -> Answered {
         return Err(Problem::new(ErrorCode::NotAuthenticated, "the token is not known"));
     };
     let caller = gate::limited(&ask.server, caller);
+    // Whoever has the cookie from before must not share what follows.
+    if let Some(before) = gate::cookie(&ask.headers) {
+        ask.server.sessions.end(before);
+    }
     let secret = ask.server.sessions.begin(&body.token);
     let mut response = ask.ok(&session(&ask, Some(caller)))?;
     set_cookie(&mut response, Some(&secret), ask.server.options.secure);

@@ -28,9 +28,14 @@ pub(crate) fn routes() -> Vec<Route> {
         .cost(Cost::Stream)
         .takes(&[
             many("instance", "An instance whose turns are sent, each once and in order; up to 20."),
-            many("list", "A filter whose rows are sent; up to 5."),
+            many("list", "A filter whose rows are sent, which may have `include`; up to 5."),
             parameter("stats", Kind::Flag, "Whether counts are sent."),
             parameter("operations", Kind::Flag, "Whether the operations of this server are sent."),
+            parameter(
+                "others",
+                Kind::OneOf(&["beginning", "now"]),
+                "Where instances begin that `from` does not know; at their beginning if not given.",
+            ),
             parameter(
                 "from",
                 Kind::Text,

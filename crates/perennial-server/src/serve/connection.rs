@@ -5,22 +5,17 @@ use std::io;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Context, Poll};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use axum::body::{Body, Bytes};
 use hyper::body::{Frame, SizeHint};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::Notify;
 
+use crate::times::Times;
+
 /// With more connections than this, the one that has been idle for the longest is closed.
 const MAX_CONNECTIONS: usize = 1_024;
-/// How long the head of a request may take.
-const HEAD: Duration = Duration::from_secs(10);
-/// How long a connection may be idle.
-const IDLE: Duration = Duration::from_secs(60);
-/// How long an answer may wait for its reader.
-const STALLED: Duration = Duration::from_secs(30);
-
 /// What a connection does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
@@ -43,6 +38,7 @@ struct Now {
 #[derive(Debug)]
 pub(super) struct State {
     now: Mutex<Now>,
+    times: Times,
     changed: Notify,
     closed: Notify,
 }
@@ -85,11 +81,11 @@ impl State {
     fn deadline(&self) -> Option<Instant> {
         let now = self.lock();
         let by_phase = match now.phase {
-            Phase::Idle => Some(now.since + IDLE),
-            Phase::Head => Some(now.since + HEAD),
+            Phase::Idle => Some(now.since + self.times.idle),
+            Phase::Head => Some(now.since + self.times.head),
             Phase::Busy => None,
         };
-        by_phase.into_iter().chain(now.stalled.map(|since| since + STALLED)).min()
+        by_phase.into_iter().chain(now.stalled.map(|since| since + self.times.stalled)).min()
     }
 
     /// A request has arrived; it lasts until the returned value is dropped.
@@ -146,21 +142,27 @@ impl hyper::body::Body for LastingBody {
 pub(super) struct Connections(Mutex<(u64, BTreeMap<u64, Arc<State>>)>);
 
 impl Connections {
-    /// Adds a connection, and closes an idle one if there are too many.
-    pub(super) fn add(self: &Arc<Connections>) -> Connection {
+    /// Adds a connection, and closes an idle one if there are too many. `None` if all are busy.
+    pub(super) fn add(self: &Arc<Connections>, times: Times) -> Option<Connection> {
         let now = Now { phase: Phase::Idle, since: Instant::now(), stalled: None };
-        let state = Arc::new(State { now: Mutex::new(now), changed: Notify::new(), closed: Notify::new() });
+        let state =
+            Arc::new(State { now: Mutex::new(now), times, changed: Notify::new(), closed: Notify::new() });
         let mut all = self.lock();
         if all.1.len() >= MAX_CONNECTIONS {
-            let idle = all.1.values().filter(|state| state.lock().phase != Phase::Busy);
-            if let Some(oldest) = idle.min_by_key(|state| state.lock().since) {
-                oldest.closed.notify_one();
-            }
+            let (place, oldest) = all
+                .1
+                .iter()
+                .filter(|(_, state)| state.lock().phase != Phase::Busy)
+                .min_by_key(|(_, state)| state.lock().since)
+                .map(|(place, state)| (*place, Arc::clone(state)))?;
+            oldest.closed.notify_one();
+            // No longer counted, even before its task has ended.
+            all.1.remove(&place);
         }
         let number = all.0;
         all.0 += 1;
         all.1.insert(number, Arc::clone(&state));
-        Connection { number, state, connections: Arc::clone(self) }
+        Some(Connection { number, state, connections: Arc::clone(self) })
     }
 
     fn lock(&self) -> MutexGuard<'_, (u64, BTreeMap<u64, Arc<State>>)> {
@@ -251,5 +253,33 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.stream).poll_shutdown(context)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn h34_beyond_the_limit_the_oldest_idle_connection_is_closed() {
+        let connections = Arc::new(Connections::default());
+        let mut open: Vec<Connection> =
+            (0..MAX_CONNECTIONS).map(|_| connections.add(Times::default()).unwrap()).collect();
+        let busy = open[0].state().begin_request();
+        let next = connections.add(Times::default()).unwrap();
+        assert_eq!(connections.lock().1.len(), MAX_CONNECTIONS);
+        assert!(connections.lock().1.contains_key(&0), "the oldest is busy");
+        assert!(!connections.lock().1.contains_key(&1), "the oldest of the others was closed");
+        drop((busy, next));
+        // If all are busy, no other is accepted.
+        let all: Vec<Busy> = open.iter().map(|connection| connection.state().begin_request()).collect();
+        while let Some(connection) = connections.add(Times::default()) {
+            let busy = connection.state().begin_request();
+            std::mem::forget(busy);
+            open.push(connection);
+        }
+        assert_eq!(connections.lock().1.len(), MAX_CONNECTIONS);
+        drop(all);
+        assert!(connections.add(Times::default()).is_some());
     }
 }

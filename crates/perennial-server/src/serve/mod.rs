@@ -29,8 +29,8 @@ use crate::stop::Stop;
 
 /// The longest head of a request.
 const MAX_HEAD: usize = 16 << 10;
-/// How long a TLS handshake may take.
-const HANDSHAKE: Duration = Duration::from_secs(10);
+/// How many bytes of answers the system keeps for a caller that takes them slowly; Linux takes twice as many.
+const SENT_BYTES: usize = 64 << 10;
 /// How long requests may go on after a stop.
 const GRACE: Duration = Duration::from_secs(10);
 /// How long to wait after the listener failed, for example because too many files are open.
@@ -50,7 +50,7 @@ pub async fn serve(
     let acceptor = tls.map(|files| files.acceptor()).transpose()?;
     let checks_host = options.checks_host.unwrap_or(true);
     let options = options.check_host(checks_host).secure_cookies(acceptor.is_some());
-    let stop = options.stop.clone();
+    let (stop, times) = (options.stop.clone(), options.times);
     let server = Server::new(client, options);
     let connections = Arc::new(Connections::default());
     let mut tasks = JoinSet::new();
@@ -71,13 +71,15 @@ pub async fn serve(
         };
         // Small answers must not wait for more.
         let _ = stream.set_nodelay(true);
+        let _ = rustix::net::sockopt::set_socket_send_buffer_size(&stream, SENT_BYTES);
         let (server, stop, acceptor) = (Arc::clone(&server), stop.clone(), acceptor.clone());
-        let connection = connections.add();
+        // All connections are busy: the caller may come back.
+        let Some(connection) = connections.add(times) else { continue };
         tasks.spawn(async move {
             match acceptor {
                 None => converse(stream, address, server, connection, &stop).await,
                 Some(acceptor) => {
-                    let Ok(Ok(stream)) = tokio::time::timeout(HANDSHAKE, acceptor.accept(stream)).await
+                    let Ok(Ok(stream)) = tokio::time::timeout(times.head, acceptor.accept(stream)).await
                     else {
                         return;
                     };

@@ -1,30 +1,34 @@
 //! Live changes over one connection. The cursor of an instance is its place in the history, so that a reader misses no turn
 //! and gets none twice, however often it comes back and wherever.
 
+mod hub;
 mod instance;
 mod place;
 mod snapshots;
+mod writer;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::body::{Body, Bytes};
+use axum::body::Body;
 use axum::http::{HeaderValue, Response, header};
-use futures_util::stream;
 use perennial::{Client, ErrorCode};
 use serde::Serialize;
-use tokio::sync::{OwnedSemaphorePermit, mpsc};
-use tokio::time::Instant;
+use tokio::sync::{OwnedSemaphorePermit, watch};
 
-use instance::InstanceTopic;
+use hub::{Latest, Topic, Topics};
+use instance::{InstanceTopic, Tip, TipSource};
 use place::Places;
-use snapshots::{ListTopic, Snapshots};
+use snapshots::{ListPage, ListSource, ListTopic, OperationsSource, StatsSource};
+pub(crate) use writer::Writer;
 
-use crate::answer::{self, Payloads};
 use crate::ask::Ask;
+use crate::listed;
 use crate::listing::Selection;
 use crate::meters::OpenStream;
+use crate::operations::Progress;
 use crate::problem::Problem;
+use crate::routes::StatsView;
 use crate::server::Server;
 
 /// How many instances and lists one connection follows.
@@ -32,17 +36,45 @@ const MAX_INSTANCES: usize = 20;
 const MAX_LISTS: usize = 5;
 /// How long to wait for a free stream.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// A comment after this much silence keeps proxies from closing the connection.
-const SILENCE: Duration = Duration::from_secs(15);
-/// A reader that takes nothing for this long is cut off, and comes back.
-const STALLED: Duration = Duration::from_secs(30);
-/// How many messages wait for a slow reader; the rest waits in the store.
-const BUFFERED: usize = 2;
-/// Changes that follow each other faster than this are read together.
+/// Turns that follow each other faster than this are read together.
 const GATHERED: Duration = Duration::from_millis(20);
-/// How often to look if no hint comes: beside the owner, hints tell of messages, and not of every turn.
-const LOOK_IN_RUNTIME: Duration = Duration::from_secs(1);
-const LOOK_BESIDE: Duration = Duration::from_millis(150);
+/// How many messages of an instance are sent before others have their turn.
+const TURN: usize = 50;
+
+/// What streams follow, each read once for all of them.
+#[derive(Debug, Default)]
+pub(crate) struct Hub {
+    instances: Topics<Tip>,
+    lists: Topics<ListPage>,
+    stats: Topics<StatsView>,
+    operations: Topics<Vec<Progress>>,
+}
+
+/// Something that a stream follows.
+struct Followed<T> {
+    latest: watch::Receiver<Latest<T>>,
+    /// Reads as long as somebody holds it.
+    _topic: Arc<Topic<T>>,
+}
+
+impl<T> Followed<T> {
+    fn new(topic: Arc<Topic<T>>) -> Followed<T> {
+        Followed { latest: topic.latest(), _topic: topic }
+    }
+
+    /// The newest value, if it is new.
+    fn news(&mut self) -> Result<Option<Arc<T>>, End> {
+        // A task that has ended may have said why.
+        if !self.latest.has_changed().unwrap_or(true) {
+            return Ok(None);
+        }
+        match self.latest.borrow_and_update().clone() {
+            None => Ok(None),
+            Some(Ok(value)) => Ok(Some(value)),
+            Some(Err(problem)) => Err(End::Unreadable(problem)),
+        }
+    }
+}
 
 /// Opens the stream that a request asks for.
 pub(crate) async fn open(ask: &Ask) -> Result<Response<Body>, Problem> {
@@ -52,48 +84,55 @@ pub(crate) async fn open(ask: &Ask) -> Result<Response<Body>, Problem> {
         let detail = format!("a stream follows at most {MAX_INSTANCES} instances and {MAX_LISTS} lists");
         return Err(Problem::bad_request(detail));
     }
-    let client = ask.server.client.clone();
-    let from = ask.headers.get("last-event-id").and_then(|id| id.to_str().ok()).or(ask.query.text("from"));
-    let places = match from {
-        None | Some("") => Places::beginning(ids.len()),
-        Some("now") => Places::now(&client, &ids).await?,
-        Some(from) => Places::decode(&ids, from)?,
-    };
-    let mut topics = Vec::new();
-    for (id, place) in ids.iter().zip(places.of_instances()) {
-        topics.push(InstanceTopic::new(id, place));
-    }
-    let mut selections = Vec::new();
-    for (number, list) in lists.into_iter().enumerate() {
-        selections.push(ListTopic::new(number, Selection::parse(&client, list).await?));
-    }
+    let (server, client) = (&ask.server, ask.server.client.clone());
     let stats = ask.query.flag("stats") == Some(true);
     let operations = ask.query.flag("operations") == Some(true);
-    if topics.is_empty() && selections.is_empty() && !stats && !operations {
+    if ids.is_empty() && lists.is_empty() && !stats && !operations {
         return Err(Problem::bad_request("name a topic: `instance`, `list`, `stats` or `operations`"));
     }
-    let streams = Arc::clone(&ask.server.streams);
+    let places = places(ask, &client, &ids).await?;
+    let streams = Arc::clone(&server.streams);
     let permit = match tokio::time::timeout(PATIENCE, streams.acquire_owned()).await {
         Ok(Ok(permit)) => permit,
         _ => return Err(Problem::new(ErrorCode::Busy, "too many streams are open")),
     };
-    let (sender, receiver) = mpsc::channel(BUFFERED);
-    let writer = Writer { sender, payloads: ask.payloads(), last: Instant::now() };
+    let mut instances = Vec::new();
+    for (id, place) in ids.iter().zip(places.of_instances()) {
+        let topic = server.hub.instances.follow(id, &client, GATHERED, || TipSource::new(&client, id));
+        instances.push((InstanceTopic::new(id, place), Followed::new(topic), None));
+    }
+    let gathered = snapshots::GATHERED;
+    let mut followed_lists = Vec::new();
+    for (number, list) in lists.into_iter().enumerate() {
+        let (filter, include) = listed::include_of(list)?;
+        // A filter that is wrong is refused now, and not in the stream.
+        Selection::parse(&client, &filter).await?;
+        let source = || ListSource::new(&client, &filter, include, &server.outcomes);
+        let topic = server.hub.lists.follow(list, &client, gathered, source);
+        followed_lists.push((ListTopic::new(number), Followed::new(topic)));
+    }
+    let stats = stats.then(|| {
+        let source = || StatsSource { client: client.clone(), known: Vec::new() };
+        Followed::new(server.hub.stats.follow("", &client, gathered, source))
+    });
+    let operations = operations.then(|| {
+        let source = || OperationsSource { operations: Arc::clone(&server.operations), known: Vec::new() };
+        Followed::new(server.hub.operations.follow("", &client, gathered, source))
+    });
+    let (writer, body) = Writer::new(ask.payloads(), server.options.times.stalled);
     let follower = Follower {
-        server: Arc::clone(&ask.server),
+        server: Arc::clone(server),
         client,
         ids,
-        topics,
-        snapshots: Snapshots::new(selections, stats, operations),
+        instances,
+        lists: followed_lists,
+        stats,
+        operations,
         writer,
         _permit: permit,
         _open: ask.server.meters.stream_opened(),
     };
     tokio::spawn(follower.run());
-    let body = Body::from_stream(stream::unfold(receiver, |mut receiver| async {
-        let message: Bytes = receiver.recv().await?;
-        Some((Ok::<_, std::io::Error>(message), receiver))
-    }));
     let mut response = Response::new(body);
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
@@ -101,13 +140,33 @@ pub(crate) async fn open(ask: &Ask) -> Result<Response<Body>, Problem> {
     Ok(response)
 }
 
+/// Where the stream of each instance begins.
+async fn places(ask: &Ask, client: &Client, ids: &[String]) -> Result<Places, Problem> {
+    let from = ask.headers.get("last-event-id").and_then(|id| id.to_str().ok()).or(ask.query.text("from"));
+    let places = match from {
+        None | Some("") => Places::beginning(ids.len()),
+        Some("now") => return Places::now(client, ids).await,
+        Some(from) => {
+            let (places, known) = Places::decode(ids, from)?;
+            match ask.query.text("others") {
+                Some("now") => return places.or_now(client, ids, &known).await,
+                _ => places,
+            }
+        }
+    };
+    Ok(places)
+}
+
 /// Why a stream ends.
 #[derive(Debug)]
 pub(crate) enum End {
     /// The reader left, or takes nothing.
     Reader,
+    /// The server stops.
+    Stopping,
     /// Something failed; the reader comes back and may have more luck.
     Failed(Problem),
+    Unreadable(String),
 }
 
 impl<T: Into<Problem>> From<T> for End {
@@ -116,13 +175,18 @@ impl<T: Into<Problem>> From<T> for End {
     }
 }
 
+/// An instance of a stream, and its newest state if not all of it was sent.
+type FollowedInstance = (InstanceTopic, Followed<Tip>, Option<Arc<Tip>>);
+
 /// Follows the topics of one connection.
 struct Follower {
     server: Arc<Server>,
     client: Client,
     ids: Vec<String>,
-    topics: Vec<InstanceTopic>,
-    snapshots: Snapshots,
+    instances: Vec<FollowedInstance>,
+    lists: Vec<(ListTopic, Followed<ListPage>)>,
+    stats: Option<Followed<StatsView>>,
+    operations: Option<Followed<Vec<Progress>>>,
     writer: Writer,
     _permit: OwnedSemaphorePermit,
     _open: OpenStream,
@@ -133,11 +197,14 @@ impl Follower {
         let stop = self.server.stop().clone();
         let ended = tokio::select! {
             ended = self.follow() => ended,
-            () = stop.stopped() => Err(End::Reader),
+            () = stop.stopped() => Err(End::Stopping),
         };
         let last = match ended {
+            // Nobody would read it.
+            Err(End::Reader) => return,
             Err(End::Failed(problem)) => problem.text(),
-            _ => "the server is stopping".to_owned(),
+            Err(End::Unreadable(problem)) => problem,
+            Ok(()) | Err(End::Stopping) => "the server is stopping".to_owned(),
         };
         let words = Ended { reason: &last, retry_ms: retry_ms() };
         // The reader may be gone.
@@ -146,40 +213,83 @@ impl Follower {
 
     async fn follow(&mut self) -> Result<(), End> {
         self.writer.send(format!("retry: {}\n\n", retry_ms())).await?;
-        let pause = if self.client.is_in_runtime() { LOOK_IN_RUNTIME } else { LOOK_BESIDE };
         loop {
-            // Created before the reads, so that a change after them is not missed.
-            let changed = self.client.changed(pause);
-            let began = Instant::now();
-            if self.client.is_stopping() {
-                return Err(Problem::new(ErrorCode::Stopped, "the runtime has stopped").into());
-            }
-            self.look().await?;
-            let silence = self.writer.last + SILENCE;
-            if Instant::now() >= silence {
-                self.writer.send(":\n\n".to_owned()).await?;
-            }
+            while self.look().await? {}
+            let silence = self.writer.last() + self.server.options.times.silence;
             tokio::select! {
-                _ = changed => {}
-                () = self.writer.sender.closed() => return Err(End::Reader),
+                () = changed(&mut self.instances, &mut self.lists, &mut self.stats, &mut self.operations) => {}
+                () = self.writer.closed() => return Err(End::Reader),
+                () = tokio::time::sleep_until(silence) => self.writer.send(":\n\n".to_owned()).await?,
             }
-            tokio::time::sleep_until(began + GATHERED).await;
         }
     }
 
-    /// Sends everything that is new.
-    async fn look(&mut self) -> Result<(), End> {
-        for place in 0..self.topics.len() {
-            while let Some(news) = self.topics[place].next(&self.client).await? {
-                let cursor = Places::encode(&self.ids, self.topics.iter().map(InstanceTopic::place));
-                let id = self.topics[place].id().to_owned();
-                news.send(&mut self.writer, &id, &cursor).await?;
+    /// Sends something of everything that is new. Returns whether there is more.
+    async fn look(&mut self) -> Result<bool, End> {
+        let mut has_more = false;
+        for place in 0..self.instances.len() {
+            has_more |= self.look_at_instance(place).await?;
+        }
+        let cursor = self.cursor();
+        for (list, followed) in &mut self.lists {
+            if let Some(page) = followed.news()? {
+                list.send(&page, &mut self.writer, &cursor).await?;
             }
         }
-        let cursor = Places::encode(&self.ids, self.topics.iter().map(InstanceTopic::place));
-        self.snapshots.look(&self.server, &self.client, &mut self.writer, &cursor).await
+        if let Some(stats) = self.stats.as_mut().map(Followed::news).transpose()?.flatten() {
+            self.writer.message("stats", Some(&cursor), &*stats).await?;
+        }
+        if let Some(operations) = self.operations.as_mut().map(Followed::news).transpose()?.flatten() {
+            self.writer.message("operations", Some(&cursor), &*operations).await?;
+        }
+        Ok(has_more)
+    }
+
+    async fn look_at_instance(&mut self, place: usize) -> Result<bool, End> {
+        let (_, followed, tip) = &mut self.instances[place];
+        if let Some(newest) = followed.news()? {
+            *tip = Some(newest);
+        }
+        let Some(tip) = tip.clone() else { return Ok(false) };
+        for _ in 0..TURN {
+            let Some(news) = self.instances[place].0.next(&self.client, &tip).await? else {
+                self.instances[place].2 = None;
+                return Ok(false);
+            };
+            let (id, cursor) = (self.instances[place].0.id().to_owned(), self.cursor());
+            news.send(&mut self.writer, &id, &cursor).await?;
+        }
+        Ok(true)
+    }
+
+    fn cursor(&self) -> String {
+        Places::encode(&self.ids, self.instances.iter().map(|(topic, ..)| topic.place()))
     }
 }
+
+/// Waits until something that is followed may be new.
+async fn changed(
+    instances: &mut [FollowedInstance],
+    lists: &mut [(ListTopic, Followed<ListPage>)],
+    stats: &mut Option<Followed<StatsView>>,
+    operations: &mut Option<Followed<Vec<Progress>>>,
+) {
+    async fn of<T>(followed: &mut Followed<T>) {
+        match followed.latest.changed().await {
+            // Seen only when it is sent.
+            Ok(()) => followed.latest.mark_changed(),
+            // Its task has ended, and said why.
+            Err(_) => std::future::pending().await,
+        }
+    }
+    let instances = instances.iter_mut().map(|(_, followed, _)| Box::pin(of(followed)) as Waiting<'_>);
+    let lists = lists.iter_mut().map(|(_, followed)| Box::pin(of(followed)) as Waiting<'_>);
+    let stats = stats.iter_mut().map(|followed| Box::pin(of(followed)) as Waiting<'_>);
+    let operations = operations.iter_mut().map(|followed| Box::pin(of(followed)) as Waiting<'_>);
+    futures_util::future::select_all(instances.chain(lists).chain(stats).chain(operations)).await;
+}
+
+type Waiting<'a> = std::pin::Pin<Box<dyn Future<Output = ()> + Send + 'a>>;
 
 #[derive(Serialize)]
 struct Ended<'a> {
@@ -191,52 +301,4 @@ struct Ended<'a> {
 fn retry_ms() -> u64 {
     let (_, jitter) = uuid::Uuid::new_v4().as_u64_pair();
     1_000 + jitter % 500
-}
-
-/// Writes messages for one reader.
-pub(crate) struct Writer {
-    sender: mpsc::Sender<Bytes>,
-    payloads: Payloads<'static>,
-    last: Instant,
-}
-
-impl Writer {
-    pub(crate) fn hides_payloads(&self) -> bool {
-        self.payloads == Payloads::Hidden
-    }
-
-    /// Sends a value as a message.
-    pub(crate) async fn message(
-        &mut self,
-        kind: &str,
-        cursor: Option<&str>,
-        value: &impl Serialize,
-    ) -> Result<(), End> {
-        let data = answer::json(value, self.payloads)?;
-        self.raw(kind, cursor, &data).await
-    }
-
-    /// Sends JSON without line breaks as a message.
-    pub(crate) async fn raw(&mut self, kind: &str, cursor: Option<&str>, data: &[u8]) -> Result<(), End> {
-        let id = cursor.map_or_else(String::new, |cursor| format!("id: {cursor}\n"));
-        let mut message = format!("event: {kind}\n{id}data: ").into_bytes();
-        // Payloads are recorded as they were written, possibly over several lines.
-        message.extend(data.iter().map(|byte| if *byte == b'\n' || *byte == b'\r' { b' ' } else { *byte }));
-        message.extend_from_slice(b"\n\n");
-        self.bytes(message.into()).await
-    }
-
-    async fn send(&mut self, text: String) -> Result<(), End> {
-        self.bytes(text.into()).await
-    }
-
-    async fn bytes(&mut self, message: Bytes) -> Result<(), End> {
-        match tokio::time::timeout(STALLED, self.sender.send(message)).await {
-            Ok(Ok(())) => {
-                self.last = Instant::now();
-                Ok(())
-            }
-            _ => Err(End::Reader),
-        }
-    }
 }

@@ -1,6 +1,8 @@
-//! The cursor of a stream: a place in the history of each instance that it follows.
+//! The cursor of a stream: a place in the history of each instance that it follows. Each is named, so that a stream of other
+//! instances can go on with those that it has in common.
 
 use perennial::{Client, ClientError, InstanceKey};
+use sha2::{Digest, Sha256};
 
 use crate::cursor;
 use crate::problem::Problem;
@@ -13,7 +15,10 @@ pub(crate) struct Place {
     pub(crate) turn: u64,
 }
 
-const PLACE_BYTES: usize = 16 + 8 + 8;
+const NAME_BYTES: usize = 8;
+const PLACE_BYTES: usize = NAME_BYTES + 16 + 8 + 8;
+/// Names cursors of streams.
+const LIST: &str = "stream";
 
 /// The places of all instances of a stream, in the order in which they were named. `None` before the first turn of
 /// whichever instance has the id.
@@ -28,18 +33,27 @@ impl Places {
 
     /// After the turns that are recorded now.
     pub(crate) async fn now(client: &Client, ids: &[String]) -> Result<Places, Problem> {
-        let mut places = Vec::new();
-        for id in ids {
-            places.push(match client.status(id).await {
+        Places::beginning(ids.len()).or_now(client, ids, &vec![false; ids.len()]).await
+    }
+
+    /// These places, and for instances that are not known, after the turns that are recorded now.
+    pub(crate) async fn or_now(
+        mut self,
+        client: &Client,
+        ids: &[String],
+        known: &[bool],
+    ) -> Result<Places, Problem> {
+        for ((id, place), _) in ids.iter().zip(&mut self.0).zip(known).filter(|(_, known)| !**known) {
+            *place = match client.status(id).await {
                 Ok(view) => {
                     let turn = client.bound_to(view.key).last_turn(id, view.execution).await?;
                     Some(Place { key: view.key, execution: view.execution, turn })
                 }
                 Err(ClientError::NotFound { .. }) => None,
                 Err(error) => return Err(error.into()),
-            });
+            };
         }
-        Ok(Places(places))
+        Ok(self)
     }
 
     pub(crate) fn of_instances(&self) -> impl Iterator<Item = Option<Place>> {
@@ -48,34 +62,45 @@ impl Places {
 
     pub(crate) fn encode(ids: &[String], places: impl Iterator<Item = Option<Place>>) -> String {
         let mut bytes = Vec::new();
-        for place in places {
+        for (id, place) in ids.iter().zip(places) {
             let place =
                 place.unwrap_or(Place { key: InstanceKey::from_bytes([0; 16]), execution: 0, turn: 0 });
+            bytes.extend_from_slice(&name(id));
             bytes.extend_from_slice(place.key.as_bytes());
             bytes.extend_from_slice(&place.execution.to_be_bytes());
             bytes.extend_from_slice(&place.turn.to_be_bytes());
         }
-        cursor::encode(&list(ids), &bytes)
+        cursor::encode(LIST, &bytes)
     }
 
-    pub(crate) fn decode(ids: &[String], text: &str) -> Result<Places, Problem> {
-        let bytes = cursor::decode(&list(ids), text)?;
-        if bytes.len() != ids.len() * PLACE_BYTES {
+    /// The places of instances in a cursor, and which of them it knows.
+    pub(crate) fn decode(ids: &[String], text: &str) -> Result<(Places, Vec<bool>), Problem> {
+        let bytes = cursor::decode(LIST, text)?;
+        if bytes.len() % PLACE_BYTES != 0 {
             return Err(cursor::wrong("it was not made by this API"));
         }
         let number = |bytes: &[u8]| bytes.iter().fold(0, |number, byte| number << 8 | u64::from(*byte));
-        let place = |bytes: &[u8]| -> Result<Option<Place>, Problem> {
-            let (execution, turn) = (number(&bytes[16..24]), number(&bytes[24..]));
-            let key = cursor::instance_key(&bytes[..16])?;
-            Ok((execution > 0).then_some(Place { key, execution, turn }))
-        };
-        Ok(Places(bytes.chunks(PLACE_BYTES).map(place).collect::<Result<_, _>>()?))
+        let (mut places, mut known) = (Vec::new(), Vec::new());
+        for id in ids {
+            let found = bytes.chunks(PLACE_BYTES).find(|place| place[..NAME_BYTES] == name(id));
+            known.push(found.is_some());
+            places.push(match found.map(|place| &place[NAME_BYTES..]) {
+                Some(place) => {
+                    let (execution, turn) = (number(&place[16..24]), number(&place[24..]));
+                    let key = cursor::instance_key(&place[..16])?;
+                    (execution > 0).then_some(Place { key, execution, turn })
+                }
+                None => None,
+            });
+        }
+        Ok((Places(places), known))
     }
 }
 
-/// Names the instances, so that a cursor is not used with others.
-fn list(ids: &[String]) -> String {
-    ids.iter().fold("stream".to_owned(), |list, id| format!("{list}\n{id}"))
+/// Names an instance.
+fn name(id: &str) -> [u8; NAME_BYTES] {
+    let digest = Sha256::digest(id.as_bytes());
+    std::array::from_fn(|place| digest[place])
 }
 
 #[cfg(test)]
@@ -87,9 +112,16 @@ mod tests {
         let ids = ["a".to_owned(), "b".to_owned()];
         let place = Place { key: InstanceKey::from_bytes([7; 16]), execution: 3, turn: 1 << 40 };
         let text = Places::encode(&ids, [Some(place), None].into_iter());
-        let places = Places::decode(&ids, &text).unwrap();
+        let (places, known) = Places::decode(&ids, &text).unwrap();
         assert_eq!(places.of_instances().collect::<Vec<_>>(), [Some(place), None]);
-        assert!(Places::decode(&ids[..1], &text).is_err(), "of another stream");
+        assert_eq!(known, [true, true]);
+        // Another stream goes on with what it has in common.
+        let others = ["c".to_owned(), "a".to_owned()];
+        let (places, known) = Places::decode(&others, &text).unwrap();
+        assert_eq!(places.of_instances().collect::<Vec<_>>(), [None, Some(place)]);
+        assert_eq!(known, [false, true]);
         assert!(Places::decode(&ids, "now").is_err());
+        let cut = cursor::encode(LIST, &[0; PLACE_BYTES + 1]);
+        assert!(Places::decode(&ids, &cut).is_err());
     }
 }

@@ -1,125 +1,176 @@
 //! Lists, counts and operations of a stream: whole values, gathered, of which a slow reader gets the newest.
 
 use std::collections::BTreeMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
 use std::time::Duration;
 
-use perennial::{Client, InstanceKey, InstanceView};
+use perennial::explain::{Wait, WaitReason};
+use perennial::{Client, InstanceKey};
 use serde::Serialize;
-use tokio::time::Instant;
 
+use super::hub::Source;
 use super::{End, Writer};
+use crate::listed::{Include, Listed};
 use crate::listing::Selection;
-use crate::redact;
+use crate::operations::{Operations, Progress};
+use crate::problem::Problem;
 use crate::routes::StatsView;
-use crate::server::Server;
 
 /// Changes of lists and counts are gathered for this long.
-const GATHERED: Duration = Duration::from_millis(500);
+pub(crate) const GATHERED: Duration = Duration::from_millis(500);
 /// How many rows of a list are followed.
 const ROWS: usize = 100;
 
+/// The first rows of a list.
+#[derive(Debug)]
+pub(crate) struct ListPage {
+    rows: Vec<(u64, Listed)>,
+    more: bool,
+}
+
+/// Reads a list for all streams that follow it.
+pub(crate) struct ListSource {
+    pub(crate) client: Client,
+    pub(crate) filter: String,
+    pub(crate) include: Include,
+    pub(crate) outcomes: Arc<crate::listed::Outcomes>,
+    known: Vec<(InstanceKey, u64)>,
+    is_read: bool,
+}
+
+impl ListSource {
+    pub(crate) fn new(
+        client: &Client,
+        filter: &str,
+        include: Include,
+        outcomes: &Arc<crate::listed::Outcomes>,
+    ) -> ListSource {
+        let (client, filter, outcomes) = (client.clone(), filter.to_owned(), Arc::clone(outcomes));
+        ListSource { client, filter, include, outcomes, known: Vec::new(), is_read: false }
+    }
+}
+
+impl Source for ListSource {
+    type Value = ListPage;
+
+    async fn read(&mut self) -> Result<Option<ListPage>, Problem> {
+        // Parsed for each read: ages, and who retries, are as of now.
+        let selection = Selection::parse(&self.client, &self.filter).await?;
+        let page = selection.page(&self.client, None, ROWS).await?;
+        let more = page.next.is_some();
+        let rows = Listed::of(&self.client, page.rows, self.include, &self.outcomes).await?;
+        let rows: Vec<(u64, Listed)> = rows.into_iter().map(|row| (fingerprint(&row), row)).collect();
+        let known = rows.iter().map(|(hash, row)| (row.instance.key, *hash)).collect();
+        let is_known = self.is_read && self.known == known;
+        (self.known, self.is_read) = (known, true);
+        Ok((!is_known).then_some(ListPage { rows, more }))
+    }
+}
+
+/// Recognises a row. Texts of waits are left out: they contain ages, which change all the time.
+fn fingerprint(row: &Listed) -> u64 {
+    fn without_text(wait: &mut Wait) {
+        wait.text.clear();
+        if let WaitReason::Child { waits, .. } = &mut wait.reason {
+            waits.iter_mut().for_each(without_text);
+        }
+    }
+    let mut row = row.clone();
+    row.waits_for.iter_mut().flatten().for_each(without_text);
+    let mut hasher = DefaultHasher::new();
+    serde_json::to_vec(&row).unwrap_or_default().hash(&mut hasher);
+    hasher.finish()
+}
+
+/// Reads counts for all streams that follow them.
+pub(crate) struct StatsSource {
+    pub(crate) client: Client,
+    pub(crate) known: Vec<u8>,
+}
+
+impl Source for StatsSource {
+    type Value = StatsView;
+
+    async fn read(&mut self) -> Result<Option<StatsView>, Problem> {
+        let stats = StatsView::read(&self.client).await?;
+        Ok(is_news(&mut self.known, &stats).then_some(stats))
+    }
+}
+
+pub(crate) struct OperationsSource {
+    pub(crate) operations: Arc<Operations>,
+    pub(crate) known: Vec<u8>,
+}
+
+impl Source for OperationsSource {
+    type Value = Vec<Progress>;
+
+    async fn read(&mut self) -> Result<Option<Vec<Progress>>, Problem> {
+        let operations = self.operations.all();
+        Ok(is_news(&mut self.known, &operations).then_some(operations))
+    }
+}
+
+fn is_news(known: &mut Vec<u8>, value: &impl Serialize) -> bool {
+    let data = serde_json::to_vec(value).unwrap_or_default();
+    let is_news = data != *known;
+    *known = data;
+    is_news
+}
+
+/// What a reader has of a list.
 pub(crate) struct ListTopic {
     number: usize,
-    selection: Selection,
     /// The rows that the reader has.
-    sent: Option<BTreeMap<InstanceKey, InstanceView>>,
+    sent: Option<BTreeMap<InstanceKey, u64>>,
 }
 
 impl ListTopic {
-    pub(crate) fn new(number: usize, selection: Selection) -> ListTopic {
-        ListTopic { number, selection, sent: None }
-    }
-}
-
-pub(crate) struct Snapshots {
-    lists: Vec<ListTopic>,
-    /// The last value that was sent, of those that are followed.
-    stats: Option<Vec<u8>>,
-    operations: Option<Vec<u8>>,
-    due: Instant,
-}
-
-impl Snapshots {
-    pub(crate) fn new(lists: Vec<ListTopic>, stats: bool, operations: bool) -> Snapshots {
-        let (stats, operations) = (stats.then(Vec::new), operations.then(Vec::new));
-        Snapshots { lists, stats, operations, due: Instant::now() }
+    pub(crate) fn new(number: usize) -> ListTopic {
+        ListTopic { number, sent: None }
     }
 
-    /// Sends what has changed, if enough time has passed.
-    pub(crate) async fn look(
+    /// Sends what is new in a list.
+    pub(crate) async fn send(
         &mut self,
-        server: &Server,
-        client: &Client,
+        page: &ListPage,
         writer: &mut Writer,
         cursor: &str,
     ) -> Result<(), End> {
-        if Instant::now() < self.due {
-            return Ok(());
-        }
-        for list in &mut self.lists {
-            list.look(client, writer, cursor).await?;
-        }
-        if let Some(sent) = &mut self.stats {
-            let stats = StatsView::read(client).await?;
-            send_changed(sent, writer, "stats", cursor, &stats).await?;
-        }
-        if let Some(sent) = &mut self.operations {
-            let operations = server.operations.all();
-            send_changed(sent, writer, "operations", cursor, &operations).await?;
-        }
-        self.due = Instant::now() + GATHERED;
-        Ok(())
-    }
-}
-
-async fn send_changed(
-    sent: &mut Vec<u8>,
-    writer: &mut Writer,
-    kind: &str,
-    cursor: &str,
-    value: &impl Serialize,
-) -> Result<(), End> {
-    let data = serde_json::to_vec(value).unwrap_or_default();
-    if data != *sent {
-        writer.message(kind, Some(cursor), value).await?;
-        *sent = data;
-    }
-    Ok(())
-}
-
-impl ListTopic {
-    async fn look(&mut self, client: &Client, writer: &mut Writer, cursor: &str) -> Result<(), End> {
         #[derive(Serialize)]
-        struct Snapshot<'a> {
+        struct Snapshot {
             list: usize,
-            rows: &'a [InstanceView],
+            rows: Vec<Listed>,
             more: bool,
         }
         #[derive(Serialize)]
-        struct Changes<'a> {
+        struct Changes {
             list: usize,
-            changed: Vec<&'a InstanceView>,
+            changed: Vec<Listed>,
             left: Vec<InstanceKey>,
             more: bool,
         }
-        let mut page = self.selection.page(client, None, ROWS).await?;
-        if writer.hides_payloads() {
-            page.rows.iter_mut().for_each(redact::instance);
-        }
-        let (list, more) = (self.number, page.next.is_some());
+        let (list, more, hides) = (self.number, page.more, writer.hides_payloads());
+        let is_sent = |hash: u64, row: &Listed| {
+            self.sent.as_ref().is_some_and(|sent| sent.get(&row.instance.key) == Some(&hash))
+        };
+        let news = page.rows.iter().filter(|(hash, row)| !is_sent(*hash, row));
+        let news: Vec<Listed> = news.map(|(_, row)| row.clone().shown(hides)).collect();
+        let keys: BTreeMap<InstanceKey, u64> =
+            page.rows.iter().map(|(hash, row)| (row.instance.key, *hash)).collect();
         match &self.sent {
-            None => writer.message("list", Some(cursor), &Snapshot { list, rows: &page.rows, more }).await?,
+            None => writer.message("list", Some(cursor), &Snapshot { list, rows: news, more }).await?,
             Some(sent) => {
-                let changed: Vec<_> =
-                    page.rows.iter().filter(|row| sent.get(&row.key) != Some(row)).collect();
-                let left = sent.keys().filter(|key| !page.rows.iter().any(|row| row.key == **key));
-                let changes = Changes { list, changed, left: left.copied().collect(), more };
-                if !changes.changed.is_empty() || !changes.left.is_empty() {
+                let left: Vec<InstanceKey> =
+                    sent.keys().filter(|key| !keys.contains_key(key)).copied().collect();
+                if !news.is_empty() || !left.is_empty() {
+                    let changes = Changes { list, changed: news, left, more };
                     writer.message("changes", Some(cursor), &changes).await?;
                 }
             }
         }
-        self.sent = Some(page.rows.into_iter().map(|row| (row.key, row)).collect());
+        self.sent = Some(keys);
         Ok(())
     }
 }

@@ -152,7 +152,7 @@ impl Timeline {
         let is_long = others > 0 || turn_count > limit;
         let buckets =
             if is_long { self.buckets(&within, &ticks, (from_ms, to_ms), now_ms) } else { Vec::new() };
-        let mut totals = totals(&within, now_ms);
+        let mut totals = totals(&within, &tasks, now_ms);
         let more_totals = totals.len() > NAMES;
         totals.truncate(NAMES);
         Shown {
@@ -234,9 +234,11 @@ impl Timeline {
     }
 }
 
-fn totals(within: &[(&EventId, &Operation)], now_ms: u64) -> Vec<Total> {
+fn totals(within: &[(&EventId, &Operation)], tasks: &BTreeMap<EventId, &TaskRow>, now_ms: u64) -> Vec<Total> {
     let mut totals: BTreeMap<(&'static str, &str), Total> = BTreeMap::new();
-    for (_, operation) in within {
+    for (event, operation) in within {
+        // While an activity is retried, its attempts are in its row.
+        let trail = tasks.get(event).map_or(&operation.trail, |task| &task.past);
         let total = totals.entry((operation.kind, &operation.name)).or_insert_with(|| Total {
             kind: operation.kind,
             name: operation.name.clone(),
@@ -254,10 +256,11 @@ fn totals(within: &[(&EventId, &Operation)], now_ms: u64) -> Vec<Total> {
             total.wait_ms += took_ms;
             continue;
         }
-        let attempts = || operation.trail.iter();
+        let attempts = || trail.iter();
         let queue_ms: u64 = attempts().map(|past| past.began_ms.saturating_sub(past.queued_ms)).sum();
         let run_ms: u64 = attempts().map(|past| past.ended_ms.saturating_sub(past.began_ms)).sum();
-        total.retried += u64::from(attempts().count() > 1);
+        let is_retried = attempts().count() > 1 || tasks.get(event).is_some_and(|task| task.attempt > 1);
+        total.retried += u64::from(is_retried);
         (total.queue_ms, total.run_ms) = (total.queue_ms + queue_ms, total.run_ms + run_ms);
         total.pause_ms += took_ms.saturating_sub(queue_ms + run_ms);
     }

@@ -2,18 +2,21 @@
 
 mod access;
 mod activities;
+mod attacks;
 mod changes;
 mod contract;
 mod dashboard;
 mod dashboards;
 mod health;
 mod instances;
+mod kills;
 mod matrix;
 mod metric_documents;
 #[cfg(feature = "prometheus")]
 mod metrics;
 mod mutated;
 mod reading;
+mod slow_callers;
 mod stopping;
 mod streams;
 mod wire;

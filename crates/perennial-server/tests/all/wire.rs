@@ -127,6 +127,13 @@ impl Asked {
         Answer::parse(&exchange(self.place.address, &self.bytes()).await)
     }
 
+    /// Opens a stream; `None` if there is no server.
+    pub(crate) async fn try_open(&self) -> Option<Stream> {
+        let mut stream = TcpStream::connect(self.place.address).await.ok()?;
+        stream.write_all(&self.bytes()).await.ok()?;
+        Some(Stream { stream, buffer: Vec::new(), text: String::new(), is_open: false })
+    }
+
     /// Opens a stream.
     pub(crate) async fn open(&self) -> Stream {
         let mut stream = TcpStream::connect(self.place.address).await.unwrap();
@@ -215,6 +222,11 @@ impl Stream {
     pub(crate) async fn next(&mut self) -> Option<Message> {
         // Comments keep a silent connection open, so the whole wait is limited.
         tokio::time::timeout(Duration::from_secs(30), self.read_next()).await.expect("a message within 30 s")
+    }
+
+    /// The next message, however long it takes; `None` if the stream has ended.
+    pub(crate) async fn next_if_open(&mut self) -> Option<Message> {
+        self.read_next().await
     }
 
     async fn read_next(&mut self) -> Option<Message> {

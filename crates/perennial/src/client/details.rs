@@ -21,6 +21,8 @@ pub struct InstanceDetails {
     pub turns: Option<u64>,
     /// How many events the execution has. `None` if the history is damaged.
     pub events: Option<u64>,
+    /// About how many bytes the history of the execution has. `None` if it is damaged or too long to be read.
+    pub bytes: Option<u64>,
     /// The input of the execution; `None` before its first turn.
     pub input: Option<Payload>,
     /// The output, if it completed, or was cancelled with one.
@@ -97,7 +99,16 @@ impl Client {
             None => Some(bound.explain(id).await?),
             Some(_) => None,
         };
-        Ok(InstanceDetails::of(instance, (first.as_ref(), last.as_ref()), explained, damage))
+        let mut details = InstanceDetails::of(instance, (first.as_ref(), last.as_ref()), explained, damage);
+        // Damage between the two ends.
+        let unread = details.waits_for.iter().find_map(|wait| match &wait.reason {
+            WaitReason::Unread { problem, too_long: false } => Some(problem.clone()),
+            _ => None,
+        });
+        if let Some(problem) = unread {
+            details.set_damage(problem);
+        }
+        Ok(details)
     }
 
     /// The first and the last turn of the current execution.
@@ -115,6 +126,13 @@ impl Client {
 }
 
 impl InstanceDetails {
+    /// Notes damage that was found by reading more of the history. What follows from a history is left out then.
+    pub fn set_damage(&mut self, damage: String) {
+        (self.turns, self.events, self.bytes) = (None, None, None);
+        (self.waits_for, self.more_waits) = (Vec::new(), 0);
+        self.damage.get_or_insert(damage);
+    }
+
     /// Names the [events](InstanceDetails::untaken_events) that no wait has taken in one line; `None` if there are none.
     pub fn untaken_text(&self) -> Option<String> {
         untaken_text(&self.untaken_events)
@@ -135,6 +153,7 @@ impl InstanceDetails {
             Some(Ending::OrchestrationTerminated { reason }) => (None, None, Some(reason)),
             Some(Ending::OrchestrationContinuedAsNew { .. }) | None => (None, None, None),
         };
+        let bytes = explained.as_ref().and_then(|explained| explained.history_bytes);
         let (waits_for, more_waits, untaken_events) = match explained {
             Some(explained) => (explained.waits, explained.more, explained.untaken_events),
             None => Default::default(),
@@ -148,6 +167,7 @@ impl InstanceDetails {
         InstanceDetails {
             turns: counts(|turn| turn.number),
             events: counts(|turn| turn.events.last().map_or(0, |event| event.id.0)),
+            bytes,
             input: started.map(|started| started.input.clone()),
             output,
             error,

@@ -44,11 +44,13 @@ use crate::store_url::{open_guest, open_read_only};
 
 pub use crate::export::{ExportedExecution, ExportedInstance};
 pub use crate::filter::Filter;
+use explaining::KeptWork;
+
 pub use bulk::{Action, Progress};
 pub use details::{CancelView, InstanceDetails};
 pub use explaining::{
-    ActivityState, ActivityWait, Explanation, FailedAttempt, Finding, FindingKind, PastState, StuckReport,
-    Wait, WaitReason,
+    ActivityState, ActivityWait, Explanation, FailedAttempt, Finding, FindingKind, PastState,
+    RuntimePresence, StuckReport, Wait, WaitReason,
 };
 pub use managing::Prune;
 pub use nodes::{NodeView, ShardView};
@@ -98,6 +100,8 @@ pub struct Client {
     /// The only instance that requests may reach, whatever their ids.
     only: Option<InstanceKey>,
     store_gauges: Arc<StoreGauges>,
+    /// What was computed from histories, if it is kept.
+    histories: Option<Arc<KeptWork>>,
 }
 
 impl fmt::Debug for Client {
@@ -130,6 +134,7 @@ impl Client {
             trace: None,
             attempt_trace: None,
             only: None,
+            histories: None,
         }
     }
 
@@ -211,6 +216,7 @@ impl Client {
             attempt_trace: None,
             only: None,
             store_gauges: Arc::default(),
+            histories: None,
         }
     }
 

@@ -80,23 +80,36 @@ impl Client {
         after_turn: u64,
         limit: usize,
     ) -> Result<TurnPage, ClientError> {
+        self.turn_page_within(id, execution, after_turn, limit, PAGE_BYTES).await
+    }
+
+    /// Returns turns of an execution like [`Client::turn_page`], with at most so many bytes, unless one turn alone is
+    /// larger.
+    pub async fn turn_page_within(
+        &self,
+        id: &str,
+        execution: u64,
+        after_turn: u64,
+        limit: usize,
+        bytes: u64,
+    ) -> Result<TurnPage, ClientError> {
         let row = self.row(id).await?;
         // The turn before the page is what the first turn of the page is chained to.
         let (from, rows) = (after_turn.saturating_sub(1), limit.max(1) + usize::from(after_turn > 0));
-        let mut read = self.turn_rows_after(&row, execution, from, rows).await?;
+        let mut read = self.turn_rows_after(&row, execution, from, (rows, bytes)).await?;
         let mut reader = TurnReader::new(row.key);
         if after_turn > 0 && read.first().is_some_and(|first| first.number == after_turn) {
             reader = TurnReader::after(row.key, &read.remove(0));
             // A very large turn may have filled the page.
             if read.is_empty() && rows > 1 {
-                read = self.turn_rows_after(&row, execution, after_turn, limit.max(1)).await?;
+                read = self.turn_rows_after(&row, execution, after_turn, (limit.max(1), bytes)).await?;
             }
         } else if after_turn > 0 {
             // There is no such turn yet, so none follows.
             read.clear();
         }
         if read.is_empty() && execution != row.execution {
-            let is_stored = !self.turn_rows_after(&row, execution, 0, 1).await?.is_empty();
+            let is_stored = !self.turn_rows_after(&row, execution, 0, (1, 0)).await?.is_empty();
             if !is_stored {
                 let (id, current) = (id.to_owned(), row.execution);
                 return Err(ClientError::NoExecution { id, execution, current });
@@ -106,7 +119,8 @@ impl Client {
             read.iter().map(|turn| reader.read_with(&self.codecs, turn)).collect::<Result<Vec<_>, _>>();
         let turns = turns.map_err(|error| corrupt(&row, error))?;
         let last = turns.last().map_or(after_turn, |turn| turn.number);
-        let more = !turns.is_empty() && !self.turn_rows_after(&row, execution, last, 1).await?.is_empty();
+        let more =
+            !turns.is_empty() && !self.turn_rows_after(&row, execution, last, (1, 0)).await?.is_empty();
         Ok(TurnPage { key: row.key, execution, current: row.execution, turns, more })
     }
 
@@ -119,7 +133,7 @@ impl Client {
 
     pub(super) async fn last_turn_of(&self, row: &InstanceRow, execution: u64) -> Result<u64, ClientError> {
         let exists = async |turn: u64| -> Result<bool, ClientError> {
-            Ok(!self.turn_rows_after(row, execution, turn - 1, 1).await?.is_empty())
+            Ok(!self.turn_rows_after(row, execution, turn - 1, (1, 0)).await?.is_empty())
         };
         // Turns count 1, 2, 3, … without a gap.
         let (mut known, mut step) = (0, 1);
@@ -178,9 +192,9 @@ impl Client {
         row: &InstanceRow,
         execution: u64,
         after_turn: u64,
-        rows: usize,
+        (rows, bytes): (usize, u64),
     ) -> Result<Vec<TurnRow>, ClientError> {
-        let (shard, key, limit) = (row.shard, row.key, PageLimit { rows, bytes: PAGE_BYTES });
+        let (shard, key, limit) = (row.shard, row.key, PageLimit { rows, bytes });
         let read = |store: &dyn Store, reply: Reply<Vec<TurnRow>>| {
             store.read_turns(shard, key, execution, after_turn, limit, reply);
         };

@@ -3,7 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use perennial_core::store::shown_url;
+
 use super::Client;
+use super::explaining::KeptWork;
 use crate::error::ClientError;
 
 impl Client {
@@ -32,6 +35,19 @@ impl Client {
     /// Whether the runtime of this process has stopped or is about to. Always `false` outside of a runtime.
     pub fn is_stopping(&self) -> bool {
         self.driver.as_ref().is_some_and(|driver| driver.is_over())
+    }
+
+    /// Returns this client with a memory of what explanations computed from histories, of about so many bytes. The next
+    /// explanation of an instance reads only its new turns. For programs that show instances again and again.
+    #[must_use]
+    pub fn remembering_histories(mut self, bytes: usize) -> Client {
+        self.histories = Some(Arc::new(KeptWork::new(bytes)));
+        self
+    }
+
+    /// The URL by which this client opened its store, without a password. `None` for the client of a runtime.
+    pub fn store_url(&self) -> Option<String> {
+        self.url.as_deref().map(shown_url)
     }
 
     /// Whether this client belongs to a runtime of this process, which hears of every turn that it writes.

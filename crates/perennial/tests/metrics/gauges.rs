@@ -3,7 +3,7 @@
 use perennial::prelude::*;
 
 use crate::recorder::{Kept, alone};
-use crate::shop::{Store, builder, soon};
+use crate::shop::{Store, builder, order, soon};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn o3_gauges_of_the_store_are_the_same_beside_the_runtime() {
@@ -12,7 +12,7 @@ async fn o3_gauges_of_the_store_are_the_same_beside_the_runtime() {
         let runtime = builder(&store.url).start().await.unwrap();
         let client = runtime.client();
         for id in ["a", "b", "c"] {
-            client.start("order", id, 1).await.unwrap();
+            client.start(order, id, 1).await.unwrap();
             soon(client.wait(id)).await.unwrap();
         }
         client.start("waits", "w", ()).await.unwrap();

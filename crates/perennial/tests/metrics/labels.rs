@@ -7,7 +7,7 @@ use perennial::prelude::*;
 use perennial::{Payload, Registrations};
 
 use crate::recorder::alone;
-use crate::shop::{GO, Store, builder, soon};
+use crate::shop::{GO, Store, builder, order, soon};
 
 /// Names that break text formats, queries or terminals.
 fn hostile(number: usize) -> String {
@@ -73,7 +73,7 @@ async fn o4_what_is_registered_is_what_is_in_the_catalogue() {
     let store = Store::file();
     let runtime = builder(&store.url).start().await.unwrap();
     let client = runtime.client();
-    client.start("order", "o", 1).await.unwrap();
+    client.start(order, "o", 1).await.unwrap();
     client.start("patient", "p", ()).await.unwrap();
     client.start("broken", "b", ()).await.unwrap();
     client.start("nap", "n", ()).await.unwrap();

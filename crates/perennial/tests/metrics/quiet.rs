@@ -3,7 +3,7 @@
 use perennial::prelude::*;
 
 use crate::recorder::alone;
-use crate::shop::{GO, Store, builder, soon};
+use crate::shop::{GO, Store, builder, order, soon};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn o9_hydrating_counts_no_turn_and_no_start() {
@@ -42,7 +42,7 @@ async fn o9_preflight_and_export_count_nothing() {
     let client = runtime.client();
     client.start("waits", "w", ()).await.unwrap();
     client.raise_event("w", GO, 1).await.unwrap();
-    client.start("order", "o", 1).await.unwrap();
+    client.start(order, "o", 1).await.unwrap();
     soon(client.wait("o")).await.unwrap();
     runtime.shutdown().await.unwrap();
     let before = kept.counts();

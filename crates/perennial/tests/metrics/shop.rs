@@ -4,8 +4,8 @@ use std::future::Future;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
+use perennial::RuntimeBuilder;
 use perennial::prelude::*;
-use perennial::{Backoff, RuntimeBuilder};
 use tempfile::TempDir;
 
 pub(crate) const GO: ExternalEvent<u32> = ExternalEvent::named("go");
@@ -34,7 +34,7 @@ async fn dawdle(ctx: ActivityContext) -> Result<(), String> {
 }
 
 #[orchestration]
-async fn order(ctx: OrchestrationContext, amount: u32) -> Result<u32, String> {
+pub(crate) async fn order(ctx: OrchestrationContext, amount: u32) -> Result<u32, String> {
     Ok(ctx.schedule_activity(charge, amount).await?)
 }
 
@@ -45,7 +45,7 @@ async fn refuses(_: OrchestrationContext) -> Result<(), String> {
 
 #[orchestration]
 async fn patient(ctx: OrchestrationContext) -> Result<u32, String> {
-    let policy = Backoff::fixed(Duration::from_millis(1)).attempts(5);
+    let policy = RetryPolicy::fixed(Duration::from_millis(1)).attempts(5);
     Ok(ctx.schedule_activity(flaky, ()).retry(policy).await?)
 }
 
@@ -77,7 +77,7 @@ async fn sends(ctx: OrchestrationContext) -> Result<u32, String> {
 
 /// Continues as new once, with an event that it has not read.
 #[orchestration]
-async fn goes_on(ctx: OrchestrationContext, round: u32) -> Result<u32, String> {
+pub(crate) async fn goes_on(ctx: OrchestrationContext, round: u32) -> Result<u32, String> {
     let got = ctx.schedule_wait(GO).await;
     if round == 0 {
         return ctx.continue_as_new(1).await;

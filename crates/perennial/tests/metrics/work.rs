@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use perennial::prelude::*;
 
 use crate::recorder::{Counts, Kept, alone};
-use crate::shop::{GO, Store, builder, soon};
+use crate::shop::{GO, Store, builder, goes_on, order, soon};
 
 /// What was counted while something was done.
 async fn grown(kept: &Kept, client: &Client, before: &Counts) -> BTreeMap<String, u64> {
@@ -23,6 +23,36 @@ fn counted(expected: &[(&str, u64)]) -> Vec<(String, u64)> {
     expected.iter().map(|(series, count)| ((*series).to_owned(), *count)).collect()
 }
 
+/// The attempts of one round of work.
+fn check_attempts(grown: &BTreeMap<String, u64>) {
+    let attempts = [
+        "perennial_activity_attempts_total",
+        "perennial_activity_duration_seconds",
+        "perennial_activity_queue_seconds",
+        "perennial_activity_retries_total",
+    ];
+    assert_eq!(
+        only(grown, &attempts),
+        counted(&[
+            ("perennial_activity_attempts_total{activity=charge,outcome=completed}", 5),
+            ("perennial_activity_attempts_total{activity=dawdle,outcome=timeout}", 1),
+            ("perennial_activity_attempts_total{activity=explode,outcome=panicked}", 1),
+            ("perennial_activity_attempts_total{activity=flaky,outcome=completed}", 1),
+            ("perennial_activity_attempts_total{activity=flaky,outcome=failed}", 2),
+            ("perennial_activity_duration_seconds{activity=charge,outcome=completed}", 5),
+            ("perennial_activity_duration_seconds{activity=dawdle,outcome=timeout}", 1),
+            ("perennial_activity_duration_seconds{activity=explode,outcome=panicked}", 1),
+            ("perennial_activity_duration_seconds{activity=flaky,outcome=completed}", 1),
+            ("perennial_activity_duration_seconds{activity=flaky,outcome=failed}", 2),
+            ("perennial_activity_queue_seconds{activity=charge}", 5),
+            ("perennial_activity_queue_seconds{activity=dawdle}", 1),
+            ("perennial_activity_queue_seconds{activity=explode}", 1),
+            ("perennial_activity_queue_seconds{activity=flaky}", 3),
+            ("perennial_activity_retries_total{activity=flaky}", 2),
+        ])
+    );
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn o4_instances_turns_and_attempts_are_counted_exactly() {
     let (kept, _one) = alone().await;
@@ -31,7 +61,7 @@ async fn o4_instances_turns_and_attempts_are_counted_exactly() {
         let runtime = builder(&store.url).start().await.unwrap();
         let client = runtime.client();
         for number in 0..5_u32 {
-            client.start("order", &format!("order-{number}"), number).await.unwrap();
+            client.start(order, &format!("order-{number}"), number).await.unwrap();
         }
         for name in ["refuses", "patient", "careless", "nap"] {
             client.start(name, name, ()).await.unwrap();
@@ -83,32 +113,7 @@ async fn o4_instances_turns_and_attempts_are_counted_exactly() {
         );
         let durations = only(&grown, &["perennial_turn_duration_seconds"]);
         assert_eq!(durations.iter().map(|(_, count)| count).sum::<u64>(), 18, "one for each turn");
-        let attempts = [
-            "perennial_activity_attempts_total",
-            "perennial_activity_duration_seconds",
-            "perennial_activity_queue_seconds",
-            "perennial_activity_retries_total",
-        ];
-        assert_eq!(
-            only(&grown, &attempts),
-            counted(&[
-                ("perennial_activity_attempts_total{activity=charge,outcome=completed}", 5),
-                ("perennial_activity_attempts_total{activity=dawdle,outcome=timeout}", 1),
-                ("perennial_activity_attempts_total{activity=explode,outcome=panicked}", 1),
-                ("perennial_activity_attempts_total{activity=flaky,outcome=completed}", 1),
-                ("perennial_activity_attempts_total{activity=flaky,outcome=failed}", 2),
-                ("perennial_activity_duration_seconds{activity=charge,outcome=completed}", 5),
-                ("perennial_activity_duration_seconds{activity=dawdle,outcome=timeout}", 1),
-                ("perennial_activity_duration_seconds{activity=explode,outcome=panicked}", 1),
-                ("perennial_activity_duration_seconds{activity=flaky,outcome=completed}", 1),
-                ("perennial_activity_duration_seconds{activity=flaky,outcome=failed}", 2),
-                ("perennial_activity_queue_seconds{activity=charge}", 5),
-                ("perennial_activity_queue_seconds{activity=dawdle}", 1),
-                ("perennial_activity_queue_seconds{activity=explode}", 1),
-                ("perennial_activity_queue_seconds{activity=flaky}", 3),
-                ("perennial_activity_retries_total{activity=flaky}", 2),
-            ])
-        );
+        check_attempts(&grown);
         assert_eq!(grown["perennial_timer_lateness_seconds"], 1);
         assert!(grown["perennial_commit_duration_seconds"] >= 1);
         assert_eq!(grown["perennial_commit_duration_seconds"], grown["perennial_commit_turns"]);
@@ -132,7 +137,7 @@ async fn o4_events_and_messages_are_counted_by_what_became_of_them() {
         soon(client.wait("w")).await.unwrap();
         assert!(client.raise_event("w", GO, 3).await.is_err(), "it has ended");
         // Its event is recorded by both executions, and counted once.
-        client.start("goes_on", "g", 0).await.unwrap();
+        client.start(goes_on, "g", 0).await.unwrap();
         client.raise_event("g", GO, 1).await.unwrap();
         client.raise_event("g", GO, 2).await.unwrap();
         soon(client.wait("g")).await.unwrap();

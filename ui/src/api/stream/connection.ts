@@ -1,5 +1,5 @@
 // One connection of the hub: up to 20 instances, 5 lists, counts and operations. It comes back after failures with growing
-// pauses, and goes on after the last message that it saw as long as it follows the same instances.
+// pauses, and goes on after the last message that it saw for every instance that it still follows.
 import { readEvents, type ServerEvent } from "./sse.ts";
 import { nameOf, type ConnectionState, type Topic } from "./topics.ts";
 
@@ -27,8 +27,8 @@ export class Connection {
   private watchdog: ReturnType<typeof setTimeout> | undefined;
   private failures = 0;
   private awaySince: number | null = null;
-  /** The cursor of the last message, and the instances that it is about. */
-  private cursor: { instances: string; id: string } | null = null;
+  /** The cursor of the last message, and the instances whose places it knows. */
+  private cursor: { instances: ReadonlySet<string>; id: string } | null = null;
 
   constructor(api: string, listener: Listener) {
     this.api = api;
@@ -75,21 +75,25 @@ export class Connection {
     const topics = [...this.topics.values()];
     const instances = topics.flatMap((topic) => (topic.kind === "instance" ? [topic.id] : []));
     const lists = topics.flatMap((topic) => (topic.kind === "list" ? [topic.filter] : []));
-    const following = instances.join("\n");
-    const from = this.cursor !== null && this.cursor.instances === following ? this.cursor.id : null;
+    const following = new Set(instances);
+    const cursor = this.cursor;
     const query = new URLSearchParams();
     for (const id of instances) query.append("instance", id);
     for (const filter of lists) query.append("list", filter);
     if (this.topics.has("stats")) query.set("stats", "true");
     if (this.topics.has("operations")) query.set("operations", "true");
-    if (instances.length > 0) query.set("from", from ?? "now");
+    // Instances that the cursor does not know begin now; whoever follows them reads what was before.
+    if (instances.length > 0) query.set("from", cursor?.id ?? "now");
+    if (instances.length > 0 && cursor !== null) query.set("others", "now");
     try {
       const response = await fetch(`${this.api}stream?${query}`, { signal: controller.signal, cache: "no-store" });
       previous?.abort();
       if (!response.ok || response.body === null) return await this.refused(response);
       [this.failures, this.awaySince] = [0, null];
       this.listener.state({ is: "live" });
-      for (const topic of topics) this.listener.opened(nameOf(topic), from === null || topic.kind !== "instance");
+      for (const topic of topics) {
+        this.listener.opened(nameOf(topic), topic.kind !== "instance" || cursor?.instances.has(topic.id) !== true);
+      }
       const names = lists.map((filter) => nameOf({ kind: "list", filter }));
       await readEvents(response.body, (event) => this.received(event, following, names), () => this.heard(controller));
       if (this.controller === controller) this.open(100);
@@ -99,7 +103,7 @@ export class Connection {
     }
   }
 
-  private received({ event, id, data }: ServerEvent, instances: string, lists: string[]): void {
+  private received({ event, id, data }: ServerEvent, instances: ReadonlySet<string>, lists: string[]): void {
     if (id !== null) this.cursor = { instances, id };
     if (event === "list" || event === "changes") {
       // `{"list":0,…`: the number counts the lists of this connection.

@@ -6,7 +6,7 @@ import { get } from "../../api/client.ts";
 import type { TaskGroup } from "../../api/ops.ts";
 import { Button, countText } from "../../design/Controls.tsx";
 import { Fold } from "../../design/Fold.tsx";
-import { Changing, New, useHeld } from "../../design/hold.tsx";
+import { Changing, Holding, useHeld } from "../../design/hold.tsx";
 import { Id, Text } from "../../design/Id.tsx";
 import { Icon } from "../../design/icons.tsx";
 import { Time, now } from "../../design/time.tsx";
@@ -27,11 +27,12 @@ export function Retried({ groups }: { groups: readonly TaskGroup[] }): JSX.Eleme
       <div class="section-head">
         <h2>Retried now</h2>
         <p>These failed and wait for their next attempt.</p>
-        <New of={held} />
       </div>
-      <ul class="folds" {...held.on}>
-        {held.rows.map((group) => <Group key={keyOf(group)} group={group} isGone={held.isGone(group)} isOpen={opened === keyOf(group) || (opened === null && held.rows.length === 1)} />)}
-      </ul>
+      <Holding of={held}>
+        <ul class="folds">
+          {held.rows.map((group) => <Group key={keyOf(group)} group={group} isGone={held.isGone(group)} isOpen={opened === keyOf(group) || (opened === null && held.rows.length === 1)} />)}
+        </ul>
+      </Holding>
     </section>
   );
 }

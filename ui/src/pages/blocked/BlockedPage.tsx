@@ -8,7 +8,7 @@ import { useLoad } from "../../api/load.ts";
 import { read, type Cause } from "../../api/ops.ts";
 import { countText } from "../../design/Controls.tsx";
 import { useRowKeys } from "../../design/Fold.tsx";
-import { New, useAnnounced, useHeld } from "../../design/hold.tsx";
+import { Holding, useAnnounced, useHeld } from "../../design/hold.tsx";
 import { Empty, Part } from "../../design/Problem.tsx";
 import { Page } from "../../frame/Page.tsx";
 import { useFrozen, useRefresh } from "../../frame/refresh.ts";
@@ -61,11 +61,12 @@ function Causes({ causes, isPartial }: { causes: readonly Cause[]; isPartial: bo
           <a class="link" href={href(["blocked"])}>Show all causes</a>
         </p>
       )}
-      <New of={held} word={held.waiting === 1 ? "new cause" : "new causes"} />
       {held.rows.length > 0 && (
-        <ul class="folds" {...held.on}>
-          {held.rows.map((cause) => <CauseRow key={causeId(cause)} cause={cause} isOpen={causeId(cause) === opened} />)}
-        </ul>
+        <Holding of={held} one="new cause" many="new causes">
+          <ul class="folds">
+            {held.rows.map((cause) => <CauseRow key={causeId(cause)} cause={cause} isOpen={causeId(cause) === opened} />)}
+          </ul>
+        </Holding>
       )}
       {isPartial && <p class="hint">Counts are of the first 10,000 blocked instances; there are more.</p>}
     </>

@@ -4,7 +4,7 @@ import type { JSX } from "preact";
 import type { FullNode, Version } from "../../api/ops.ts";
 import type { Count } from "../../api/types.ts";
 import { countText } from "../../design/Controls.tsx";
-import { Changing, New, useHeld } from "../../design/hold.tsx";
+import { Changing, Holding, useHeld } from "../../design/hold.tsx";
 import { Id, Text } from "../../design/Id.tsx";
 import { Empty } from "../../design/Problem.tsx";
 import { Time } from "../../design/time.tsx";
@@ -37,28 +37,29 @@ export function Versions({ rows, live }: { rows: readonly Version[]; live: reado
         <h2>Versions</h2>
         {missing > 0 && <span class="chip red">{missing} missing</span>}
         {removable > 0 && <span class="chip green">{removable} may be removed</span>}
-        <New of={held} />
         <span class="push" />
         <input id="deploy-filter" class="field deploy-filter" type="search" placeholder="Filter orchestrations" aria-label="Filter orchestrations"
           value={param("name") ?? ""} onInput={(event) => change({ name: event.currentTarget.value === "" ? null : event.currentTarget.value }, { replace: true })} />
       </div>
-      <div class="card table-scroll" tabIndex={0} role="region" aria-label="Orchestrations by version" {...held.on}>
-        <table class="table cards deploy-table">
-          <thead>
-            <tr>
-              <th scope="col">Orchestration</th><th scope="col">Version</th><th scope="col">Nodes</th><th scope="col" class="num">Open</th><th scope="col" class="num">Blocked</th>
-              <th scope="col">Oldest open</th><th scope="col" class="num">Started today</th><th scope="col">Code</th>
-            </tr>
-          </thead>
-          {shown.map(([name, versions]) => (
-            <tbody key={name}>
-              {[...versions].sort((a, b) => compareVersions(b.version, a.version)).map((row, index) => (
-                <Row key={row.version} row={row} isFirst={index === 0} span={versions.length} verdict={verdictOf(row, versions, live)} live={live} />
-              ))}
-            </tbody>
-          ))}
-        </table>
-      </div>
+      <Holding of={held}>
+        <div class="card table-scroll" tabIndex={0} role="region" aria-label="Orchestrations by version">
+          <table class="table cards deploy-table">
+            <thead>
+              <tr>
+                <th scope="col">Orchestration</th><th scope="col">Version</th><th scope="col">Nodes</th><th scope="col" class="num">Open</th><th scope="col" class="num">Blocked</th>
+                <th scope="col">Oldest open</th><th scope="col" class="num">Started today</th><th scope="col">Code</th>
+              </tr>
+            </thead>
+            {shown.map(([name, versions]) => (
+              <tbody key={name}>
+                {[...versions].sort((a, b) => compareVersions(b.version, a.version)).map((row, index) => (
+                  <Row key={row.version} row={row} isFirst={index === 0} span={versions.length} verdict={verdictOf(row, versions, live)} live={live} />
+                ))}
+              </tbody>
+            ))}
+          </table>
+        </div>
+      </Holding>
       {byName.size === 0 && <p class="muted">No orchestration's name contains “<Text text={words} />”.</p>}
       {byName.size > SHOWN && <p class="hint">{byName.size - SHOWN} more; filter by name to see them.</p>}
     </section>

@@ -5,7 +5,6 @@ import type { JSX } from "preact";
 import { useId } from "preact/hooks";
 
 import { RawJson, post, remove, request } from "../../api/client.ts";
-import { textOf } from "../../api/json.ts";
 import type { InstanceDetails, Route } from "../../api/types.ts";
 import { confirm } from "../../design/Confirm.tsx";
 import type { Equivalent } from "../../design/Copy.tsx";
@@ -243,11 +242,8 @@ export async function exportIt(model: InstanceModel): Promise<void> {
 }
 
 /** The form of a start, filled from this instance. */
-export function startLikeThis({ model, details }: About): void {
-  const input = textOf(details.input);
-  go(["instances"], {
-    start: 1, like: model.id, start_name: details.name, start_version: details.version, start_input: input.length < 4_096 ? input : null,
-  });
+export function startLikeThis(model: InstanceModel): void {
+  go(["instances"], { start: "new", like: model.id });
 }
 
 export interface Action {
@@ -272,7 +268,7 @@ export function actionsFor(about: About): Action[] {
     isPaused
       ? { name: "Resume…", run: () => resume(about), whyNot: mayNot }
       : { name: "Pause…", run: () => pause(about), whyNot: mayNot ?? ended },
-    { name: "Start like this…", run: () => startLikeThis(about), whyNot: mayNot },
+    { name: "Start like this…", run: () => startLikeThis(model), whyNot: mayNot },
     { name: "Compare with…", run: () => go(["instances", model.id], { tab: "compare" }), whyNot: null },
     { name: "Export", run: () => void exportIt(model), whyNot: null },
     { name: "Cancel…", run: () => cancel(about), whyNot: mayNot ?? ended, isDanger: true },

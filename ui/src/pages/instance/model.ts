@@ -38,7 +38,7 @@ export interface Deed {
 
 /** What is not known before the details are read. */
 const UNREAD = {
-  turns: null, events: null, input: null, output: null, error: null, reason: null, waits_for: [], more_waits: 0, untaken_events: {}, deadline_ms: null,
+  turns: null, events: null, bytes: null, input: null, output: null, error: null, reason: null, waits_for: [], more_waits: 0, untaken_events: {}, deadline_ms: null,
   cancel: null, trace: null,
 } satisfies Omit<InstanceDetails, keyof Instance>;
 

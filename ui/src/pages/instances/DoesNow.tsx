@@ -1,7 +1,6 @@
 // What an instance does now, in a line: from what the server says that it waits for, with times that move.
 import type { ComponentChildren, JSX } from "preact";
 
-import { textOf } from "../../api/json.ts";
 import type { ListedInstance, Wait } from "../../api/types.ts";
 import { Text } from "../../design/Id.tsx";
 import { Time, now, wholeText } from "../../design/time.tsx";
@@ -103,18 +102,11 @@ function ActivityState({ wait }: { wait: Wait }): ComponentChildren {
   }
 }
 
-interface WithOutcome {
-  outcome?: { output?: unknown; error?: unknown; reason?: string | null };
-}
-
 /** How it ended, in a line. */
 function Outcome({ row }: { row: ListedInstance }): JSX.Element | null {
-  const outcome = (row as WithOutcome).outcome;
+  const outcome = row.outcome;
   if (outcome === undefined) return null;
-  if (typeof outcome.reason === "string") return <Text text={outcome.reason} />;
-  const isError = outcome.error !== undefined && outcome.error !== null;
-  const value = isError ? outcome.error : outcome.output;
-  if (value === undefined || value === null) return <span class="muted">no result</span>;
-  const text = typeof value === "string" ? value : textOf(value);
-  return <span class={isError ? "error" : "mono muted-2"}><Text text={text} /></span>;
+  if (outcome.kind === "output" && outcome.text === "null") return <span class="muted">no result</span>;
+  const kind = outcome.kind === "error" ? "error" : outcome.kind === "output" ? "mono muted-2" : "";
+  return <span class={kind} title={outcome.text}><Text text={outcome.text} /></span>;
 }

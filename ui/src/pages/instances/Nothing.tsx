@@ -16,8 +16,7 @@ export function firstProgram(store: string): string {
 }
 
 export function EmptyStore(): JSX.Element {
-  const known = session.value.value as { store_url?: string } | undefined;
-  const program = firstProgram(known?.store_url ?? "sqlite:shop.db");
+  const program = firstProgram(session.value.value?.store_url ?? "sqlite:shop.db");
   return (
     <Empty title="No instance has been started on this store">
       <p>This program starts the first one. It appears here by itself.</p>

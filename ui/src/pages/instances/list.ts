@@ -13,7 +13,8 @@ const PAGE = 100;
 const KEPT = 12;
 /** How often rows in view are read again when the stream does not tell about them. */
 const REFRESH_MS = 10_000;
-const AFTER_CHANGE_MS = 700;
+/** What a row has besides its columns: what it waits for, or how it ended. */
+const INCLUDED = "waits,outcome";
 
 export type Row = ListedInstance;
 
@@ -87,7 +88,7 @@ export class InstanceList {
     await this.more();
     if (this.isOver || this.pages.length === 0) return;
     const stop = follow(
-      { kind: "list", filter: this.query },
+      { kind: "list", filter: `${this.query}${this.query === "" ? "" : "&"}include=${encodeURIComponent(INCLUDED)}` },
       {
         message: (event, data) => this.receive(event, data as Changes),
         open: (gap) => {
@@ -183,7 +184,7 @@ export class InstanceList {
   }
 
   private async read(cursor: string | null): Promise<ListPage> {
-    const query = { ...Object.fromEntries(new URLSearchParams(this.query)), limit: PAGE, include: "waits", cursor };
+    const query = { ...Object.fromEntries(new URLSearchParams(this.query)), limit: PAGE, include: INCLUDED, cursor };
     const answer = await get("instances", { query });
     const { rows, next, partial, scanned = 0 } = answer;
     return { cursor, next, rows, count: rows.length, isPartial: partial ?? false, scanned, at: Date.now() };
@@ -284,15 +285,13 @@ export class InstanceList {
     // Before the first page has been read there is nothing to compare with.
     if (this.pages.length === 0) return;
     const known = new Map([...this.rows()].map((row) => [row.key, row]));
-    let needsWaits = false;
     const updates = new Map<string, Row>();
     for (const row of changed) {
       const old = known.get(row.key);
-      needsWaits ||= row.ended_ms === null && row.waits_for === undefined;
       if (old === undefined) this.fresh.set(row.key, row);
       else {
         this.note(old, row);
-        updates.set(row.key, { ...row, ...(row.waits_for === undefined ? keptWaits(old, row) : {}) });
+        updates.set(row.key, row);
       }
     }
     for (const page of this.pages) page.rows = page.rows?.map((row) => updates.get(row.key) ?? row) ?? null;
@@ -306,7 +305,6 @@ export class InstanceList {
     }
     for (const row of changed) this.left.delete(row.key);
     this.settle();
-    if (needsWaits) this.refreshSoon(AFTER_CHANGE_MS);
     this.drawn.value += 1;
   }
 
@@ -352,10 +350,4 @@ export class InstanceList {
     const order = a.created_ms - b.created_ms || (a.key < b.key ? -1 : a.key > b.key ? 1 : 0);
     return this.order === "oldest" ? order : -order;
   }
-}
-
-/** What the row waited for is kept until it is read again, unless it surely changed. */
-function keptWaits(old: Row, row: Row): Partial<Row> {
-  if (row.ended_ms !== null || old.waits_for === undefined) return {};
-  return { waits_for: old.waits_for, more_waits: old.more_waits ?? 0 };
 }

@@ -4,7 +4,7 @@ import type { JSX } from "preact";
 import { useLoad } from "../../api/load.ts";
 import { read, type FullNode } from "../../api/ops.ts";
 import { useRowKeys } from "../../design/Fold.tsx";
-import { New, useHeld } from "../../design/hold.tsx";
+import { Holding, useHeld } from "../../design/hold.tsx";
 import { Empty, Part, Waiting } from "../../design/Problem.tsx";
 import { durationText } from "../../design/time.tsx";
 import { Page } from "../../frame/Page.tsx";
@@ -48,11 +48,10 @@ function List({ nodes, at }: { nodes: readonly FullNode[]; at: number }): JSX.El
   const sorted = [...nodes].sort((a, b) => Number(b.is_live) - Number(a.is_live) || a.name.localeCompare(b.name) || a.id.localeCompare(b.id));
   const held = useHeld(sorted, (node) => node.id, opened !== null);
   return (
-    <>
-      <New of={held} word={held.waiting === 1 ? "new node" : "new nodes"} />
-      <ul class="folds" {...held.on}>
-        {held.rows.map((node) => <NodeRow key={node.id} node={node} all={nodes} at={at} isOpen={opened === node.id} />)}
+    <Holding of={held} one="new node" many="new nodes">
+      <ul class="folds">
+        {held.rows.map((node) => <NodeRow key={node.id} node={held.isGone(node) ? { ...node, is_live: false } : node} all={nodes} at={at} isOpen={opened === node.id} />)}
       </ul>
-    </>
+    </Holding>
   );
 }

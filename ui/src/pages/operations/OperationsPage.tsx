@@ -8,7 +8,7 @@ import { confirm } from "../../design/Confirm.tsx";
 import { Button, countText } from "../../design/Controls.tsx";
 import { Code } from "../../design/Copy.tsx";
 import { Fold, useRowKeys } from "../../design/Fold.tsx";
-import { Changing, New, useAnnounced, useHeld } from "../../design/hold.tsx";
+import { Changing, Holding, useAnnounced, useHeld } from "../../design/hold.tsx";
 import { Id, Text } from "../../design/Id.tsx";
 import { Empty, Waiting } from "../../design/Problem.tsx";
 import { Time } from "../../design/time.tsx";
@@ -55,10 +55,11 @@ function List({ all }: { all: readonly FullOperation[] }): JSX.Element {
   return (
     <>
       {isLost && <p class="operation-lost" role="status">The operation in this link is not known here: operations are remembered for a day, by the server that does them.</p>}
-      <New of={held} />
-      <ul class="folds" {...held.on}>
-        {held.rows.map((operation) => <Row key={operation.id} operation={operation} isOpen={operation.id === opened} />)}
-      </ul>
+      <Holding of={held}>
+        <ul class="folds">
+          {held.rows.map((operation) => <Row key={operation.id} operation={operation} isOpen={operation.id === opened} />)}
+        </ul>
+      </Holding>
     </>
   );
 }

@@ -97,16 +97,9 @@ impl Instance {
             (None, Some(ending)) => Next::Ended(Some(execution), Box::new(ending.clone())),
             (None, None) => Next::Idle(execution),
         };
-        let start = messages.start_request();
-        let mut in_flight = InFlight {
-            report,
-            outputs,
-            start,
-            checksum: Some(checksum),
-            carried_rows,
-            span,
-            ..InFlight::new(columns, next, messages)
-        };
+        let (start, checksum) = (messages.start_request(), Some(checksum));
+        let in_flight = InFlight::new(columns, next, messages);
+        let mut in_flight = InFlight { report, outputs, start, checksum, carried_rows, span, ..in_flight };
         plan.apply(&mut commit, &mut in_flight);
         let accepted = self.answer_activity_calls(accepted, &mut commit, &mut in_flight);
         let accepted = Instance::answer_raises(accepted, &late_events, &mut commit, &mut in_flight);

@@ -7,6 +7,7 @@
 //! depth.
 
 mod activities;
+mod kept;
 mod nodes;
 mod open_work;
 mod past;
@@ -34,6 +35,7 @@ use self::reading::Looked;
 use super::{Client, InstanceView};
 use crate::error::ClientError;
 
+pub(super) use kept::KeptWork;
 pub use past::PastState;
 pub use stuck::{Finding, FindingKind, StuckReport};
 pub(super) use text::untaken as untaken_text;
@@ -61,6 +63,17 @@ impl Depth {
 /// How many children are read for one explanation.
 const FOLLOWED_CHILDREN: usize = 20;
 
+/// Whether orchestrations run. See [`Client::runtime_presence`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+#[non_exhaustive]
+pub struct RuntimePresence {
+    /// The number of live nodes that run orchestrations.
+    pub live: usize,
+    /// If there is none, when the last one is known to have run; `None` if none ever has.
+    #[serde(rename = "last_seen_ms")]
+    pub last_seen: Option<Timestamp>,
+}
+
 /// What an explanation tells of an instance.
 #[derive(Default)]
 struct Found {
@@ -71,6 +84,8 @@ struct Found {
     untaken: BTreeMap<String, usize>,
     /// The error or the reason with which it ended.
     ending: Option<String>,
+    /// The approximate size of its history.
+    bytes: Option<u64>,
 }
 
 impl Found {
@@ -143,6 +158,21 @@ impl Client {
         Ok(explanations)
     }
 
+    /// Returns how many live nodes run orchestrations, and if none does, until when one is known to have.
+    pub async fn runtime_presence(&self) -> Result<RuntimePresence, ClientError> {
+        let directory = self.call("", |store, reply| store.directory(reply)).await?;
+        let nodes = Nodes::new(directory);
+        if nodes.has_owners() {
+            return Ok(RuntimePresence { live: nodes.owners(), last_seen: None });
+        }
+        let owner = self.call("", |store, reply| store.shard_owner(ShardId(0), reply)).await?;
+        let last_seen = match nodes.ownership(owner) {
+            Ownership::NoRuntime(since) | Ownership::NoOwner(since) => since,
+            Ownership::Live(_) => None,
+        };
+        Ok(RuntimePresence { live: 0, last_seen })
+    }
+
     async fn surroundings(&self) -> Result<Surroundings, ClientError> {
         let directory = self.call("", |store, reply| store.directory(reply)).await?;
         let (paused, _) = self.read_paused().await?;
@@ -161,7 +191,7 @@ impl Client {
         let found = match status.is_final() {
             // The error of an instance is in its history, which is not read for each instance of a list.
             true if depth.levels == 0 => Ok(Found::default()),
-            true => self.ending(id, *key, depth).await.map(|ending| Found { ending, ..Found::default() }),
+            true => self.ending(id, *key, depth).await,
             false => self.waits(id, *key, around, depth).await,
         };
         let found = match found {
@@ -172,16 +202,19 @@ impl Client {
     }
 
     /// The error or the reason with which an instance ended, if there is one and its history can be read.
-    async fn ending(&self, id: &str, key: InstanceKey, depth: Depth) -> Result<Option<String>, ClientError> {
+    async fn ending(&self, id: &str, key: InstanceKey, depth: Depth) -> Result<Found, ClientError> {
         let row = self.row_of(id, Some(key)).await?;
-        let Ok(work) = self.read_work(&row, depth).await? else { return Ok(None) };
-        Ok(match work.ending() {
+        let Ok(work) = self.read_work(&row, depth).await? else { return Ok(Found::default()) };
+        let ending = match work.ending() {
             Some(Ending::OrchestrationFailed { error }) => Some(decoded_text(error, key, &self.codecs)),
             Some(
                 Ending::OrchestrationCancelled { reason, .. } | Ending::OrchestrationTerminated { reason },
             ) => Some(text::cut(reason)).filter(|reason| !reason.is_empty()),
             _ => None,
-        })
+        };
+        let bytes = Some(work.history_bytes());
+        self.keep(&row, work);
+        Ok(Found { ending, bytes, ..Found::default() })
     }
 
     async fn waits(
@@ -210,11 +243,13 @@ impl Client {
                 let (open, left_out) =
                     self.operations(&row, &work, &tasks, &ownership, around, depth).await?;
                 (found.more, found.untaken) = (left_out, work.untaken_events());
+                found.bytes = Some(work.history_bytes());
                 let is_idle = reasons.is_empty() && open.is_empty() && work.turns() > 0;
                 reasons.extend(open);
                 reasons.extend(is_idle.then_some(WaitReason::Condition));
+                self.keep(&row, work);
             }
-            Ok(_) => {}
+            Ok(work) => self.keep(&row, work),
         }
         found.waits = reasons.into_iter().map(|reason| Wait::new(reason, now)).collect();
         Ok(found)

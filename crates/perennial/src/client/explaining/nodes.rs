@@ -46,6 +46,11 @@ impl Nodes {
         self.live.values().any(|info| info.owns_shards)
     }
 
+    /// How many live nodes run orchestrations.
+    pub(super) fn owners(&self) -> usize {
+        self.live.values().filter(|info| info.owns_shards).count()
+    }
+
     /// The ownership of the instances of a shard.
     pub(super) fn ownership(&self, owner: ShardOwner) -> Ownership {
         let session = owner.session.and_then(|id| self.session(id));

@@ -65,6 +65,25 @@ impl OpenWork {
         }
     }
 
+    /// About how many bytes this takes.
+    pub(super) fn bytes(&self) -> usize {
+        let payload = |decision: &Decision| match decision {
+            Decision::ActivityScheduled { input, .. } | Decision::SubOrchestrationScheduled { input, .. } => {
+                input.size()
+            }
+            _ => 0,
+        };
+        let open: usize = self.ledger.open().map(|(_, decision)| 512 + payload(decision)).sum();
+        let others = self.remembered.len() + self.updates.len() + self.came.len() + self.adopted.len();
+        let ending = self.ending.as_ref().map_or(0, |_| 1 << 10);
+        4_096 + open + ending + others * 96 + self.published.as_ref().map_or(0, Payload::size)
+    }
+
+    /// The approximate size of the history in bytes.
+    pub(super) fn history_bytes(&self) -> u64 {
+        self.ledger.bytes()
+    }
+
     /// How many turns were read.
     pub(super) fn turns(&self) -> u64 {
         self.ledger.turns()

@@ -67,10 +67,13 @@ impl Client {
         depth: Depth,
     ) -> Result<Result<OpenWork, WaitReason>, ClientError> {
         let (shard, key, execution) = (row.shard, row.key, row.execution);
-        let mut work = OpenWork::new(key);
+        let kept = self.histories.as_ref().and_then(|kept| kept.take((key, execution)));
+        let mut work = kept.unwrap_or_else(|| OpenWork::new(key));
+        let known = work.turns();
         loop {
             let after = work.turns();
-            if after >= depth.turns {
+            if after - known >= depth.turns {
+                self.keep(row, work);
                 let problem =
                     format!("its history has more than {after} turns, which is too long to be read here");
                 return Ok(Err(WaitReason::Unread { problem, too_long: true }));
@@ -85,6 +88,13 @@ impl Client {
             if let Err(error) = work.read(&page) {
                 return Ok(Err(unreadable(error)));
             }
+        }
+    }
+
+    /// Keeps what was read for the next time.
+    pub(super) fn keep(&self, row: &InstanceRow, work: OpenWork) {
+        if let Some(kept) = &self.histories {
+            kept.put((row.key, row.execution), work);
         }
     }
 

@@ -193,8 +193,17 @@ fn h42_an_explanation_has_a_line_for_each_wait_and_fits_into_a_column() {
     let waits = [event(None), timer(later(60_000))].map(|reason| Wait::new(reason, NOW)).to_vec();
     let untaken_events = BTreeMap::from([("aproved".to_owned(), 2), ("paid".to_owned(), 1)]);
     let ending = None;
-    let open =
-        Explanation { id, key, status: Status::Running, at: NOW, waits, more: 7, untaken_events, ending };
+    let open = Explanation {
+        id,
+        key,
+        status: Status::Running,
+        at: NOW,
+        waits,
+        more: 7,
+        untaken_events,
+        ending,
+        history_bytes: None,
+    };
     assert_eq!(
         open.to_string(),
         "event `approved` for 3 h\ntimer until 2026-11-16T14:03:02Z (in 1 min)\nand 7 more\nevents that no wait has taken, so \

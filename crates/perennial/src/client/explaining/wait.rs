@@ -43,13 +43,17 @@ pub struct Explanation {
     /// `None` for others, and in a list, for which histories of ended instances are not read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ending: Option<String>,
+    /// The approximate size of the history of the current execution in bytes; `None` if it was not read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub history_bytes: Option<u64>,
 }
 
 impl Explanation {
     pub(super) fn of(instance: &InstanceView, at: Timestamp, found: Found) -> Explanation {
         let InstanceView { id, key, status, .. } = instance;
-        let Found { waits, more, untaken: untaken_events, ending } = found;
-        Explanation { id: id.clone(), key: *key, status: *status, at, waits, more, untaken_events, ending }
+        let Found { waits, more, untaken: untaken_events, ending, bytes: history_bytes } = found;
+        let (id, key, status) = (id.clone(), *key, *status);
+        Explanation { id, key, status, at, waits, more, untaken_events, ending, history_bytes }
     }
 
     /// The first wait that is stuck, or else the first one, in a few words, with the number of the others, for a

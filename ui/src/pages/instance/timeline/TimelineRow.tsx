@@ -57,7 +57,7 @@ export function TimelineRow({ row, index, drawing }: { row: Row; index: number; 
         <div role="row" aria-rowindex={index + 2} class="tl-row">
           <div role="rowheader" class="tl-label" style={indent}>
             <button type="button" class="button quiet small" onClick={() => drawing.onToggle(row)}>
-              {row.source.isLoadingEarlier.value ? "Loading…" : `${row.count.toLocaleString("en")} earlier operations`}
+              {row.source.isLoadingEarlier.value ? "Loading…" : `${row.count.toLocaleString("en")} earlier operations${row.source.zoomed.value === null ? "" : "; zoom in"}`}
             </button>
           </div>
           <div role="cell" class="tl-track" />

@@ -128,11 +128,14 @@ function Drawn(props: Props & { root: Source; isLive: boolean; endMs: number | n
     .flatMap((source) => source.loaded.value.value?.turns ?? [])
     .sort((a, b) => a.at_ms - b.at_ms);
   const isFolding = param("idle") !== "shown";
+  // The axis is that of the whole, whatever part of a long timeline was read.
+  const whole = root.zoomed.value === null ? operations : (root.loaded.value.value?.operations ?? []);
   const scale: Scale = useMemo(
-    () => makeScale(startMs, endMs, [...pointsOf(operations), ...turns.map((turn) => turn.at_ms)], isFolding),
-    [startMs, endMs, isFolding, operations.length, root.loaded.value.value],
+    () => makeScale(startMs, endMs, [...pointsOf(whole), ...turns.map((turn) => turn.at_ms), ...busyTimes(root)], isFolding),
+    [startMs, endMs, isFolding, whole.length, root.loaded.value.value],
   );
   const shown = useView(scale, nowMs, isLive);
+  useZoomedRead(root, scale, shown);
   const selected = rows.find((row): row is OperationRow => row.is === "operation" && row.key === selectionKey(model.id, execution)) ?? null;
   const select = (row: OperationRow | null) => {
     const isOwn = row?.source.id === model.id;
@@ -218,6 +221,23 @@ function Drawn(props: Props & { root: Source; isLive: boolean; endMs: number | n
       </div>
     </div>
   );
+}
+
+/** Times at which a long timeline is busy, by its counts. */
+function busyTimes(source: Source): number[] {
+  const buckets = source.loaded.value.value?.buckets ?? [];
+  return buckets.flatMap((bucket, index) => (bucket.turns + bucket.scheduled + bucket.ended === 0 ? [] : [bucket.from_ms, buckets[index + 1]?.from_ms ?? bucket.from_ms]));
+}
+
+/** A part of a long timeline is read when the zoom rests on it. */
+function useZoomedRead(root: Source, scale: Scale, shown: ReturnType<typeof useView>): void {
+  const [from, to] = shown.isWhole ? [null, null] : [Math.floor(scale.time(shown.view.from)), Math.ceil(scale.time(shown.view.to))];
+  const isLong = (root.loaded.value.value?.others ?? 0) > 0;
+  useEffect(() => {
+    if (!isLong) return;
+    const timer = setTimeout(() => void root.zoomTo(from === null || to === null ? null : { from_ms: from, to_ms: to }), 250);
+    return () => clearTimeout(timer);
+  }, [isLong, from, to]);
 }
 
 function selectionKey(id: string, execution: number): string | null {

@@ -135,7 +135,7 @@ export function spanOf(sources: readonly Source[], nowMs: number, isLive: boolea
   };
   for (const source of sources) {
     const data = source.loaded.value.value;
-    if (data !== undefined) note(data, source.operations.value);
+    if (data !== undefined) note(data, source.zoomed.value === null ? source.operations.value : data.operations);
   }
   if (isLive || endMs === -Infinity) endMs = Math.max(endMs, nowMs);
   if (startMs === Infinity) startMs = endMs - 1_000;

@@ -19,7 +19,11 @@ export class Source {
   /** Operations before those that were read at first. */
   readonly earlier: Signal<{ operations: readonly Operation[]; others: number } | null> = signal(null);
   readonly isLoadingEarlier: Signal<boolean> = signal(false);
+  /** Of a long timeline, the operations of the part that is zoomed to. */
+  readonly zoomed: Signal<TimelineData | null> = signal(null);
   readonly operations: ReadonlySignal<readonly Operation[]>;
+  private zoomedTo: { from_ms: number; to_ms: number } | null = null;
+  private zooming: AbortController | null = null;
   readonly reload: () => void;
   private readonly bound: object;
 
@@ -30,10 +34,12 @@ export class Source {
     this.loaded = new Loaded(async (abort) => {
       const data = past === null ? await this.read({ limit: LIMIT }, abort) : await this.readPast(past, abort);
       onRead?.(data);
+      if (this.zoomedTo !== null) void this.zoomTo(this.zoomedTo);
       return data;
     });
     this.reload = gathered(500, () => void this.loaded.reload());
     this.operations = computed(() => {
+      if (this.zoomed.value !== null) return this.zoomed.value.operations;
       const [now, before] = [this.loaded.value.value?.operations ?? [], this.earlier.value?.operations];
       if (before === undefined) return now;
       const first = now[0]?.event ?? Infinity;
@@ -56,14 +62,33 @@ export class Source {
     return asOf(data, then.at_ms, past.turn, open);
   }
 
+  /** Reads the operations of a part, if not all of them were read. `null` goes back to the last ones. */
+  async zoomTo(part: { from_ms: number; to_ms: number } | null): Promise<void> {
+    const isLong = (this.loaded.value.peek()?.others ?? 0) > 0;
+    this.zooming?.abort();
+    this.zoomedTo = isLong ? part : null;
+    if (this.zoomedTo === null) {
+      this.zoomed.value = null;
+      return;
+    }
+    const controller = new AbortController();
+    this.zooming = controller;
+    try {
+      this.zoomed.value = await this.read({ limit: LIMIT, ...this.zoomedTo }, controller.signal);
+    } catch {
+      // What was read before stays; the next zoom or turn reads again.
+    }
+  }
+
   /** How many operations lie before those that were read. */
   get others(): number {
+    if (this.zoomed.value !== null) return this.zoomed.value.others;
     return this.earlier.value?.others ?? this.loaded.value.value?.others ?? 0;
   }
 
   async loadEarlier(): Promise<void> {
     const first = this.operations.peek()[0];
-    if (first === undefined || this.isLoadingEarlier.peek()) return;
+    if (first === undefined || this.isLoadingEarlier.peek() || this.zoomed.peek() !== null) return;
     this.isLoadingEarlier.value = true;
     try {
       // Operations of one turn have the same time, so the page before can begin with some that are known.
