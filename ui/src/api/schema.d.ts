@@ -1576,6 +1576,9 @@ export interface components {
         };
         GetSessionAnswer: {
             can_log_in: boolean;
+            links: {
+                [key: string]: string;
+            };
             name: string;
             payloads_hidden: boolean;
             role: ("reader" | "operator") | null;
@@ -1693,6 +1696,9 @@ export interface components {
         };
         LogInAnswer: {
             can_log_in: boolean;
+            links: {
+                [key: string]: string;
+            };
             name: string;
             payloads_hidden: boolean;
             role: ("reader" | "operator") | null;

@@ -28,6 +28,7 @@ const FULL = [
   ["keys", "instances", press("?")],
   ["palette", "instances", press("Control+k")],
   ["blocked", "blocked"],
+  ["cause", "blocked", (page) => page.getByRole("button", { name: /invoice/ }).click()],
   ["activities", "activities"],
   ["operations", "operations"],
   ["nodes", "nodes"],

@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { browse, eventually, fixtureFor, live, open, rowOf } from "./harness.mjs";
+import { browse, eventually, fixtureFor, live, open, rowOf, shownIds } from "./harness.mjs";
 
 const full = fixtureFor();
 
@@ -11,9 +11,14 @@ test("f11 d50 a killed server leaves the data, and what happened meanwhile is ca
     await open(page, full.fixture, "instances");
     await live(page);
     await page.evaluate(() => (globalThis.sameDocument = true));
+    const [first] = await eventually(async () => {
+      const ids = await shownIds(page);
+      assert.ok(ids.length > 5);
+      return ids;
+    });
     await full.fixture.run("kill-server");
     await page.getByText("The server cannot be reached since").waitFor();
-    await rowOf(page, "fan").waitFor();
+    await rowOf(page, first).waitFor();
     const start = page.getByRole("button", { name: /^Start…/ });
     assert.equal(await start.getAttribute("aria-disabled"), "true");
     await full.fixture.run("start", "hello", "meanwhile", "you");
