@@ -72,32 +72,7 @@ pub(crate) fn routes() -> Vec<Route> {
         )
         .cost(Cost::Heavy)
         .answers(&[json(200, "The groups, the largest first.", task_groups::schema)]),
-        Route::new(
-            Method::POST,
-            "instances/{id}/activities/{e}/retry",
-            "retryActivity",
-            "Makes the attempt that waits for its pause now.",
-            handler!(retry),
-        )
-        .takes(&[
-            KEY,
-            parameter(
-                "execution",
-                Kind::Number(1, u64::MAX >> 12),
-                "The execution that was seen; the current one if not given.",
-            ),
-        ])
-        .answers(&[ACCEPTED_OUTPUT])
-        .fails_with(OF_INSTANCE)
-        .fails_with(&[
-            ErrorCode::NoSuchThing,
-            ErrorCode::NotWaiting,
-            ErrorCode::Ended,
-            ErrorCode::Blocked,
-            ErrorCode::NotAnswered,
-            ErrorCode::Refused,
-        ])
-        .idempotent(),
+        retry_route(),
         by_token(
             "activities/complete",
             "completeActivity",
@@ -120,6 +95,36 @@ pub(crate) fn routes() -> Vec<Route> {
             handler!(heartbeat),
         ),
     ]
+}
+
+/// Makes the next attempt of one activity.
+fn retry_route() -> Route {
+    Route::new(
+        Method::POST,
+        "instances/{id}/activities/{e}/retry",
+        "retryActivity",
+        "Makes the attempt that waits for its pause now.",
+        handler!(retry),
+    )
+    .takes(&[
+        KEY,
+        parameter(
+            "execution",
+            Kind::Number(1, u64::MAX >> 12),
+            "The execution that was seen; the current one if not given.",
+        ),
+    ])
+    .answers(&[ACCEPTED_OUTPUT])
+    .fails_with(OF_INSTANCE)
+    .fails_with(&[
+        ErrorCode::NoSuchThing,
+        ErrorCode::NotWaiting,
+        ErrorCode::Ended,
+        ErrorCode::Blocked,
+        ErrorCode::NotAnswered,
+        ErrorCode::Refused,
+    ])
+    .idempotent()
 }
 
 const STATES: &[&str] = &["queued", "leased", "waiting"];
