@@ -23,7 +23,8 @@ pub(crate) type Argument<'a> = (&'a (dyn ToSql + Sync), Type);
 /// functions have settings of their own.
 const SETTINGS: &str = "SET default_transaction_isolation = 'read committed'; \
      SET enable_seqscan = off; SET max_parallel_workers_per_gather = 0; SET jit = off; SET statement_timeout = 0; \
-     SET lock_timeout = 0; SET plan_cache_mode = force_generic_plan; SET idle_in_transaction_session_timeout = 0; SET bytea_output = 'hex'";
+     SET lock_timeout = 0; SET plan_cache_mode = force_generic_plan; SET idle_in_transaction_session_timeout = 0; \
+     SET bytea_output = 'hex'";
 
 pub(crate) struct Connection {
     client: Client,
