@@ -173,7 +173,7 @@ async fn o7_an_attempt_on_another_node_has_the_turn_that_scheduled_it_as_parent(
     assert_eq!(drawn(&spans), ["start afar", "  turn afar", "    activity paint", "  turn afar"]);
     let attempt = spans.iter().find(|span| span.name == "activity paint").unwrap();
     assert_eq!(attempt.attribute("perennial.node"), Some("worker"));
-    assert_eq!(passed_on, format!("00-{}-{}-01", attempt.trace, attempt.span));
+    assert_eq!(passed_on.as_json(), format!("\"00-{}-{}-01\"", attempt.trace, attempt.span));
     let turns: Vec<&Exported> = spans.iter().filter(|span| span.name == "turn afar").collect();
     assert_eq!(turns[1].links, [(attempt.trace.clone(), attempt.span.clone())]);
 }
