@@ -183,8 +183,10 @@ async fn o7_after_a_reset_activities_of_kept_turns_belong_to_the_start() {
     collect();
     let runtime = builder("memory:").start().await.unwrap();
     let client = runtime.client();
+    client.start("ship", "again-guest", "p".to_owned()).await.unwrap().result().await.unwrap();
     assert!(client.start("host", "again", "again-guest".to_owned()).await.unwrap().result().await.is_err());
-    // The first turn is kept; its activity runs again, and fails because its guest has come.
+    client.delete("again-guest", false).await.unwrap();
+    // The first turn is kept, and its activity, which failed, runs again.
     client.reset("again").to_turn(1).reason("test").await.unwrap();
     assert!(client.run("host", "again").result().await.is_err());
     runtime.shutdown().await.unwrap();
