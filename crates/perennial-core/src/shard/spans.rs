@@ -197,11 +197,14 @@ fn outcome_of(ending: Option<&Ending>) -> (&'static str, Option<&'static str>) {
 /// The attempts, children, events and updates that woke a turn.
 fn links(from: &Sender<'_>, start: &SpanContext, turn: &Turn) -> String {
     let here = |span_id| Some(start.with_span(span_id));
+    // The result of an activity that a reset took over may be that of an attempt of an earlier execution.
+    let reset = from.started.reset.as_ref();
+    let is_kept = |event| reset.is_some_and(|reset| reset.same.iter().any(|(_, last)| event <= *last));
     let linked = turn.jobs().filter_map(|(_, job)| match job {
         Job::ActivityCompleted { source_event_id, attempts, .. }
         | Job::ActivityFailed { source_event_id, attempts, .. } => {
             let id = attempt_span_id(from.key, from.started.execution, *source_event_id, *attempts);
-            here(id).filter(|_| *attempts > 0)
+            here(id).filter(|_| *attempts > 0 && !is_kept(*source_event_id))
         }
         Job::SubOrchestrationCompleted { source_event_id, .. }
         | Job::SubOrchestrationFailed { source_event_id, .. } => {

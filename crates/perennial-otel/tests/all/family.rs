@@ -173,7 +173,7 @@ async fn o7_an_attempt_on_another_node_has_the_turn_that_scheduled_it_as_parent(
     assert_eq!(drawn(&spans), ["start afar", "  turn afar", "    activity paint", "  turn afar"]);
     let attempt = spans.iter().find(|span| span.name == "activity paint").unwrap();
     assert_eq!(attempt.attribute("perennial.node"), Some("worker"));
-    assert_eq!(passed_on, format!("00-{}-{}-01", attempt.trace, attempt.span));
+    assert_eq!(passed_on.as_json(), format!("\"00-{}-{}-01\"", attempt.trace, attempt.span));
     let turns: Vec<&Exported> = spans.iter().filter(|span| span.name == "turn afar").collect();
     assert_eq!(turns[1].links, [(attempt.trace.clone(), attempt.span.clone())]);
 }
@@ -183,8 +183,10 @@ async fn o7_after_a_reset_activities_of_kept_turns_belong_to_the_start() {
     collect();
     let runtime = builder("memory:").start().await.unwrap();
     let client = runtime.client();
+    client.start("ship", "again-guest", "p".to_owned()).await.unwrap().result().await.unwrap();
     assert!(client.start("host", "again", "again-guest".to_owned()).await.unwrap().result().await.is_err());
-    // The first turn is kept; its activity runs again, and fails because its guest has come.
+    client.delete("again-guest", false).await.unwrap();
+    // The first turn is kept, and its activity, which failed, runs again.
     client.reset("again").to_turn(1).reason("test").await.unwrap();
     assert!(client.run("host", "again").result().await.is_err());
     runtime.shutdown().await.unwrap();
