@@ -298,6 +298,6 @@ mod tests {
     #[test]
     fn s7_every_kind_of_source_has_its_statements() {
         assert_eq!(STATEMENTS.len(), PLACES.len());
-        assert_eq!(kind(&Source::EndedBefore(0)), PLACES.len() - 1);
+        assert_eq!(kind(&Source::Ended(0, 0)), PLACES.len() - 1);
     }
 }

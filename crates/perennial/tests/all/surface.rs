@@ -44,7 +44,8 @@ fn the_root_holds_what_most_programs_name_and_nothing_else() {
         Later NameError NotOfType OnExisting OnTakenId Orchestration OrchestrationContext OrchestrationError Payload Prune \
         Query Registrations Result RetryPolicy Run RunError Runtime RuntimeBuilder RuntimeOptions Saga StartError StartOptions \
         Status StoreError TimeoutKind Timestamp TimestampError Update UpdateError Why activity attribute orchestration";
-    let modules = "client codec context explain history metrics moving options prelude replay store traces typed";
+    let modules =
+        "client codec context explain history metrics moving options prelude replay store traces typed";
     let expected: BTreeSet<String> = expected
         .split_whitespace()
         .map(str::to_owned)
