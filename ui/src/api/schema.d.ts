@@ -1894,11 +1894,13 @@ export interface components {
                 [key: string]: components["schemas"]["Count"];
             };
             lag_ms: number;
+            paused: components["schemas"]["Count"];
             requests: components["schemas"]["Count"];
             runtime: components["schemas"]["RuntimePresence"];
             tasks_leased: components["schemas"]["Count"];
             tasks_queued: components["schemas"]["Count"];
             tasks_waiting: components["schemas"]["Count"];
+            waiting_for_code: components["schemas"]["Count"];
         };
         StatsBucket: {
             ended: {

@@ -1,1 +1,0 @@
-import{M as e,k as t}from"./Problem-2bnDjbXD.js";async function n(n,r,i={}){let a=new URLSearchParams(Object.entries(i).map(([e,t])=>[e,String(t)])).toString(),o=await t(`get`,a===``?n:`${n}?${a}`,void 0,{signal:r});return e(await o.text())}export{n as t};
