@@ -513,7 +513,7 @@ fn o8_children_keep_the_trace_and_successors_begin_their_own() {
         node.pass_inbox().settle();
         assert_eq!(node.status("a"), "completed");
         let row = node.row("a");
-        let recorded = |row, execution| {
+        let recorded = |row: &perennial_core::store::InstanceRow, execution| {
             node.history(row, execution)
                 .started()
                 .and_then(|started| started.trace.clone())
