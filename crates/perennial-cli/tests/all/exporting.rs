@@ -59,7 +59,7 @@ fn attributes(span: &Span) -> Vec<String> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn o6_serve_exports_its_requests_and_what_they_start_in_the_callers_trace() {
-    let shop = Shop::stocked().await;
+    let shop = Shop::open().await;
     let (url, received) = collector();
     let served = Served::start(&shop.url(), &["--listen", "127.0.0.1:0", "--otlp-endpoint", &url]);
     let trace = "0af7651916cd43dd8448eb211c80319c";
@@ -99,6 +99,7 @@ async fn o6_serve_exports_its_requests_and_what_they_start_in_the_callers_trace(
         "the caller's error, not the server's"
     );
     // What is recorded is the span that started the instance.
+    shop.client().wait("traced").await.unwrap();
     let history = shop.client().history("traced").await.unwrap();
     let recorded = history.started().unwrap().trace.clone().unwrap();
     assert_eq!(recorded.parent, format!("00-{trace}-{}-01", hex(&start.span_id)));

@@ -99,7 +99,8 @@ impl SpanProcessor for Collector {
     fn on_end(&self, span: SpanData) {
         let span = Exported::of(&span);
         match &self.file {
-            Some(file) => writeln!(file.lock().unwrap(), "{}", span.to_line()).unwrap(),
+            // One write, so that nobody reads a part of a line.
+            Some(file) => file.lock().unwrap().write_all(format!("{}\n", span.to_line()).as_bytes()).unwrap(),
             None => COLLECTED.lock().unwrap().push(span),
         }
     }
