@@ -18,6 +18,7 @@ pages! {
     recipes = "../../../docs/src/recipes.md";
     operate = "../../../docs/src/operate.md";
     move_store = "../../../docs/src/move.md";
+    watching = "../../../docs/src/watching.md";
     logs = "../../../docs/src/logs.md";
     metrics = "../../../docs/src/metrics.md";
     traces = "../../../docs/src/traces.md";

@@ -197,7 +197,7 @@ async fn g16_keys_of_events_cross_continue_as_new() {
             client.raise_event("c", "item", item).once(key).await.unwrap();
         }
         until(&client, "c", |status| status.execution == 4).await;
-        assert_eq!(first.counters().stale, 1);
+        assert_eq!(first.counters().events_duplicate, 1);
         first.shutdown().await.unwrap();
 
         let second = runtime(stage).await;
@@ -206,7 +206,7 @@ async fn g16_keys_of_events_cross_continue_as_new() {
             client.raise_event("c", "item", item).once(key).await.unwrap();
         }
         assert_eq!(client.result("c").await.unwrap().as_json(), r#"["one","two","three"]"#);
-        assert_eq!(second.counters().stale, 3);
+        assert_eq!(second.counters().events_duplicate, 3);
         stage.finish(second, &ClientLog::default(), orchestrations).await;
     })
     .await;
