@@ -122,7 +122,7 @@ async fn g16_an_event_with_a_key_counts_once() {
             client.raise_event("c", "item", item).once(key).await.unwrap();
         }
         assert_eq!(client.result("c").await.unwrap().as_json(), r#"["one","two","three"]"#);
-        assert_eq!(runtime.counters().stale, 2);
+        assert_eq!(runtime.counters().events_duplicate, 2);
     })
     .await;
 }
