@@ -220,19 +220,18 @@ impl Sessions {
         self.sessions.get(&session).map(|state| state.new.role)
     }
 
-    /// Refuses maintenance while a lane or another maintenance session is live. The session that is being replaced is
-    /// ignored.
+    /// Refuses maintenance while a lane is live. The session that is being replaced is ignored.
     fn check_role(
         &self,
         role: SessionRole,
         except: Option<SessionId>,
         now_ms: u64,
     ) -> Result<(), StoreError> {
-        let is_live_owner = |(id, state): (&SessionId, &SessionState)| {
-            state.new.role != SessionRole::Node && state.expires_ms >= now_ms && Some(*id) != except
+        let is_live_lane = |(id, state): (&SessionId, &SessionState)| {
+            state.new.role == SessionRole::Lane && state.expires_ms >= now_ms && Some(*id) != except
         };
-        if role == SessionRole::Maintenance && self.sessions.iter().any(is_live_owner) {
-            return Err(StoreError::InUse("another process owns shards".to_owned()));
+        if role == SessionRole::Maintenance && self.sessions.iter().any(is_live_lane) {
+            return Err(StoreError::InUse("a node owns shards and does the maintenance itself".to_owned()));
         }
         Ok(())
     }

@@ -131,8 +131,8 @@ pub trait Store: Send + Sync + 'static {
     /// Opens a session. It lives for its lease, by the store's clock, unless it is renewed.
     ///
     /// If a session with this id exists, it is renewed instead. A maintenance session is refused with
-    /// [`StoreError::InUse`] while the session of a lane, or another maintenance session, is live; opening the session of a
-    /// lane ends all maintenance sessions. While the store has a [`MoveMark`], sessions of nodes and lanes are refused with
+    /// [`StoreError::InUse`] while the session of a lane is live; opening the session of a lane ends all maintenance
+    /// sessions. While the store has a [`MoveMark`], sessions of nodes and lanes are refused with
     /// [`MoveMark::refusal`], here and when a session is replaced.
     fn open_session(&self, session: NewSession, reply: Reply<Lease>);
 

@@ -49,9 +49,9 @@ BEGIN
     v_now := coalesce(p_at, now_ms());
     IF p_role = 'maintenance' AND EXISTS (
         SELECT 1 FROM sessions
-        WHERE role <> 'node' AND expires_ms >= v_now AND id IS DISTINCT FROM p_except)
+        WHERE role = 'lane' AND expires_ms >= v_now AND id IS DISTINCT FROM p_except)
     THEN
-        RAISE EXCEPTION 'another process owns shards' USING ERRCODE = 'PR003';
+        RAISE EXCEPTION 'a node owns shards; maintenance is left to it' USING ERRCODE = 'PR003';
     END IF;
     -- Nodes and lanes are refused while the store is marked as moved. The mark is the message of the error.
     IF p_role <> 'maintenance' THEN

@@ -321,7 +321,6 @@ macro_rules! __store_rules {
             g13_a_parked_start_is_not_an_earlier_message
             g13_a_repeated_turn_is_durable_whatever_has_arrived
             n7_maintenance_is_refused_while_a_lane_is_live
-            n7_maintenance_is_refused_while_another_maintenance_session_is_live
             n7_opening_a_lane_ends_all_maintenance
             n7_maintenance_leaves_no_trace_in_shards
             n9_an_expired_session_that_was_not_ended_can_be_renewed

@@ -282,23 +282,6 @@ pub fn n7_maintenance_is_refused_while_a_lane_is_live(make: Make<'_>) {
     assert!(subject.renew(node).is_ok());
 }
 
-pub fn n7_maintenance_is_refused_while_another_maintenance_session_is_live(make: Make<'_>) {
-    let subject = Subject::new(make);
-    let visitor = new_session(SessionRole::Maintenance, 1_000);
-    subject.open(visitor.clone()).unwrap();
-    subject.open(visitor.clone()).expect("the same session is renewed");
-    let refused = |session| matches!(subject.open(session), Err(StoreError::InUse(_)));
-    assert!(refused(new_session(SessionRole::Maintenance, 1_000)));
-    subject.end(visitor.id).unwrap();
-    let next = opened(&subject, SessionRole::Maintenance, 1_000);
-    subject.claim(next, SHARDS).unwrap();
-    subject.replace(next, new_session(SessionRole::Maintenance, 1_000)).expect("it follows the old one");
-    subject.clock.advance(1_001);
-    // The process that had it has crashed.
-    let heir = opened(&subject, SessionRole::Maintenance, 60_000);
-    assert_eq!(subject.claim(heir, SHARDS).unwrap().len(), SHARDS);
-}
-
 pub fn n7_opening_a_lane_ends_all_maintenance(make: Make<'_>) {
     let subject = Subject::new(make);
     let visitor = opened(&subject, SessionRole::Maintenance, 60_000);
