@@ -148,9 +148,11 @@ mod tests {
 
     #[test]
     fn d57_the_first_load_is_what_the_page_imports_at_once() {
+        let index =
+            r#"import{a}from"./shared-2.js";import("./page-3.js");new Worker(new URL("./worker-4.js",x))"#;
         let built = files(&[
             ("index.html", r#"<script type="module" src="./assets/index-1.js"></script>"#.to_owned()),
-            ("assets/index-1.js", r#"import{a}from"./shared-2.js";import("./page-3.js");new Worker(new URL("./worker-4.js",x))"#.to_owned()),
+            ("assets/index-1.js", index.to_owned()),
             ("assets/shared-2.js", "export{}".to_owned()),
             ("assets/page-3.js", r#"import"./part-5.js""#.to_owned()),
             ("assets/part-5.js", String::new()),

@@ -29,6 +29,7 @@ mod demo;
 mod doctor;
 mod doctor_postgres;
 mod exit;
+mod filters;
 mod histories;
 mod instances;
 mod moving;

@@ -8,8 +8,9 @@ use perennial::codec::Codecs;
 use perennial::{Client, Filter, StartError, Status};
 use perennial_sqlite::{Inspection, inspect};
 
-use crate::arguments::{Filters, STORE_VARIABLE};
+use crate::arguments::STORE_VARIABLE;
 use crate::exit::{ExitKind, Failure};
+use crate::filters::Filters;
 use crate::output::now_ms;
 use crate::remedy::quoted;
 

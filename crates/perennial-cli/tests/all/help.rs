@@ -30,7 +30,7 @@ fn p8_help_lists_commands_and_exit_codes() {
           update       Update an instance and wait for the result
           cancel       Request the cancellation of instances; their code can clean up first
           terminate    End instances without running their code
-          retry        Retry blocked instances
+          retry        Retry blocked instances, or activities that wait for their next attempt
           skip         Let a blocked instance continue without an event or a message that cannot be read
           activity     Complete, fail or extend an attempt of an activity with its completion token
           pause        Pause instances, or an orchestration: they take no turns until they are resumed

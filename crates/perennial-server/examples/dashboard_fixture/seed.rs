@@ -158,7 +158,8 @@ async fn end(client: &Client) -> Result<(), Failure> {
         })
         .collect();
     client.start("echo", "structured", json(&format!("[{}]", structured.join(",")))).await?;
-    let numbers = r#"{"big": 9007199254740993, "small": 1.10, "exponent": 1e400, "nested": "{\"json\": [1, 2]}", "lines": "a\nb\nc", "__proto__": {"polluted": true}}"#;
+    let numbers = r#"{"big": 9007199254740993, "small": 1.10, "exponent": 1e400, "nested": "{\"json\": [1, 2]}",
+        "lines": "a\nb\nc", "__proto__": {"polluted": true}}"#;
     client.start("echo", "numbers", json(numbers)).await?;
     for id in ["large", "structured", "numbers"] {
         client.wait(id).await?;
