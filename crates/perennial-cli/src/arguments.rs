@@ -9,7 +9,7 @@ use clap_complete::Shell;
 use perennial::{OnExisting, Payload, Why};
 
 use crate::exit::AFTER_HELP;
-use crate::filters::{FILTERS, Filters};
+use crate::filters::{FILTERS, Filters, attribute};
 use crate::serve::{Serve, Token};
 
 /// The environment variable with the URL of the store.

@@ -85,7 +85,7 @@ fn status(text: &str) -> Result<Status, String> {
     })
 }
 
-fn attribute(text: &str) -> Result<(String, Payload), String> {
+pub(crate) fn attribute(text: &str) -> Result<(String, Payload), String> {
     let (name, value) = text.split_once('=').ok_or("expected NAME=VALUE")?;
     Ok((name.to_owned(), payload(value)?))
 }

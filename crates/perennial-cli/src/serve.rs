@@ -58,10 +58,13 @@ struct ServeMetrics {
     metrics_listen: Option<SocketAddr>,
 }
 
+/// Metrics for the API's own listener, and for one of their own.
+type Installed = (Option<MetricsHandle>, Option<(SocketAddr, MetricsHandle)>);
+
 #[cfg(feature = "prometheus")]
 impl ServeMetrics {
     /// Installs the recorder if metrics are served. Returns what the API serves of them, and what is served elsewhere.
-    fn install(&self) -> Result<(Option<MetricsHandle>, Option<(SocketAddr, MetricsHandle)>), Failure> {
+    fn install(&self) -> Result<Installed, Failure> {
         if !self.metrics && self.metrics_listen.is_none() {
             return Ok((None, None));
         }
@@ -74,7 +77,7 @@ impl ServeMetrics {
 
 #[cfg(not(feature = "prometheus"))]
 impl ServeMetrics {
-    fn install(&self) -> Result<(Option<MetricsHandle>, Option<(SocketAddr, MetricsHandle)>), Failure> {
+    fn install(&self) -> Result<Installed, Failure> {
         Ok((None, None))
     }
 }
@@ -193,7 +196,7 @@ pub(crate) async fn serve(store: &StoreAt, serve: Serve, as_json: bool) -> Resul
         (true, None) => object(&json!({"url": url}))?,
         (true, Some(metrics)) => object(&json!({"url": url, "metrics": metrics}))?,
         (false, None) => line(&url)?,
-        (false, Some(metrics)) => line(&format!("{url}\n{metrics}"))?,
+        (false, Some(metrics)) => line(format!("{url}\n{metrics}"))?,
     }
     stop_on_signals(stop)?;
     let only = |handle: MetricsHandle| options.clone().metrics(handle).only_metrics(true);

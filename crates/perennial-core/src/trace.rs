@@ -40,7 +40,7 @@ pub fn set_source(source: impl TraceSource) -> Result<(), SourceAlreadySet> {
     SOURCE.set(Box::new(source)).map_err(|_| SourceAlreadySet)
 }
 
-/// The source of traces, if one was set.
+/// What was set with [`set_source`], if anything was.
 pub fn source() -> Option<&'static dyn TraceSource> {
     SOURCE.get().map(|source| &**source)
 }
@@ -48,13 +48,13 @@ pub fn source() -> Option<&'static dyn TraceSource> {
 /// The place of a span in its trace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SpanContext {
-    /// The trace.
+    /// Shared by all spans of the trace.
     pub trace_id: u128,
-    /// The span.
+    /// Unique within the trace.
     pub span_id: u64,
     /// The flags of the `traceparent`; the lowest one says that the trace is sampled.
     pub flags: u8,
-    /// The `tracestate`.
+    /// The `tracestate` of the caller, passed on unchanged.
     pub state: Option<String>,
 }
 
@@ -93,7 +93,7 @@ impl SpanContext {
         SpanContext { span_id, ..self.clone() }
     }
 
-    /// The `traceparent`.
+    /// The text of the `traceparent` header.
     pub fn traceparent(&self) -> String {
         format!("00-{}-{}-{:02x}", TraceId(self.trace_id), SpanId(self.span_id), self.flags & SAMPLED)
     }

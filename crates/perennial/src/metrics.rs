@@ -30,14 +30,14 @@ pub enum Kind {
     Histogram(Unit, &'static [f64]),
 }
 
-/// The unit of a metric.
+/// The unit that values are given in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
     /// A number of things.
     Count,
-    /// Seconds.
+    /// Times, with fractions.
     Seconds,
-    /// Bytes.
+    /// Sizes in memory or on disk.
     Bytes,
 }
 
@@ -51,14 +51,14 @@ impl Unit {
     }
 }
 
-/// A metric.
+/// An entry of the catalogue.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Metric {
-    /// Its name.
+    /// As it stands in Prometheus text.
     pub name: &'static str,
-    /// Its kind and unit.
+    /// Counter, gauge or histogram, with its unit.
     pub kind: Kind,
-    /// The names of its labels.
+    /// Label names, in the order in which they are given.
     pub labels: &'static [&'static str],
     /// What it measures.
     pub about: &'static str,

@@ -18,12 +18,12 @@ use crate::store::Status;
 pub enum Fact {
     /// The first turn of an instance is durable.
     InstanceStarted {
-        /// Its orchestration.
+        /// The label of the name it was registered under.
         orchestration: Label,
     },
-    /// An instance ended.
+    /// An instance reached its final status.
     InstanceEnded {
-        /// Its orchestration.
+        /// The label of the name it was registered under.
         orchestration: Label,
         /// Its final status.
         status: Status,
@@ -32,7 +32,7 @@ pub enum Fact {
     },
     /// A turn was taken.
     Turn {
-        /// The orchestration.
+        /// The label of the instance's orchestration.
         orchestration: Label,
         /// What became of it.
         end: TurnEnd,
@@ -41,19 +41,19 @@ pub enum Fact {
     },
     /// Another attempt of an activity follows a failed one.
     Retry {
-        /// The activity.
+        /// The label of the name it was scheduled under.
         activity: Label,
     },
-    /// A timer fired.
+    /// The firing of a timer is durable.
     TimerFired {
         /// How late, in milliseconds.
         late_ms: u64,
     },
-    /// An instance was blocked.
+    /// An instance cannot take its next turn, for the reason with this code.
     Blocked(ErrorCode),
     /// An instance is no longer blocked for this reason: it goes on, has ended, or is blocked for another one.
     Unblocked(ErrorCode),
-    /// An execution was hydrated.
+    /// A dormant execution was loaded and replayed.
     Hydrated {
         /// How long decoding and replaying its turns took.
         took: Duration,
@@ -63,9 +63,9 @@ pub enum Fact {
 /// What became of a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TurnEnd {
-    /// It is durable.
+    /// Its commit is durable.
     Committed,
-    /// Its code failed.
+    /// Its code panicked, diverged or broke a limit.
     Failed,
     /// It was not written: the store refused it, or the shard was lost first.
     Refused,
@@ -88,9 +88,9 @@ impl Label {
 /// The orchestrations and activities that facts tell apart.
 #[derive(Debug, Default)]
 pub struct Observed {
-    /// The orchestrations.
+    /// Names and patterns that are registered as orchestrations here.
     pub orchestrations: ObservedNames,
-    /// The activities.
+    /// Names and patterns that are registered as activities here.
     pub activities: ObservedNames,
 }
 

@@ -1,6 +1,7 @@
 //! The part of a turn that runs user code, outside the shard.
 
 use std::fmt;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -437,6 +438,24 @@ fn unreadable_message(number: u64, error: &BodyError) -> String {
     }
 }
 
+/// The outcome of a task that runs no code, or its source.
+fn without_code(
+    codecs: &Codecs,
+    key: InstanceKey,
+    source: TurnSource,
+) -> ControlFlow<Result<TurnTaskOutput, BlockReason>, TurnSource> {
+    match source {
+        TurnSource::Record(rows) => {
+            let record = Record::read(codecs, key, &rows);
+            ControlFlow::Break(record.map(|record| TurnTaskOutput::Record(Box::new(record))))
+        }
+        TurnSource::Reset(task) => {
+            ControlFlow::Break(Ok(TurnTaskOutput::Reset(Box::new(task.run(codecs, key)))))
+        }
+        source => ControlFlow::Continue(source),
+    }
+}
+
 impl TurnTask {
     /// Fails the task without running it.
     pub(crate) fn into_failed(self, failure: BlockReason) -> TurnTaskDone {
@@ -492,17 +511,9 @@ impl TurnTask {
         let not_made = |calls: Vec<PendingCall>| {
             calls.into_iter().map(|pending| (pending, CallOutcome::Later)).collect()
         };
-        if let TurnSource::Record(rows) = &source {
-            let record =
-                Record::read(&codecs, key, rows).map(|record| TurnTaskOutput::Record(Box::new(record)));
-            return done(record, not_made(calls), None);
-        }
-        let source = match source {
-            TurnSource::Reset(task) => {
-                let outcome = TurnTaskOutput::Reset(Box::new(task.run(&codecs, key)));
-                return done(Ok(outcome), not_made(calls), None);
-            }
-            source => source,
+        let source = match without_code(&codecs, key, source) {
+            ControlFlow::Break(outcome) => return done(outcome, not_made(calls), None),
+            ControlFlow::Continue(source) => source,
         };
         let is_hydrated = !matches!(source, TurnSource::Resident(..) | TurnSource::Start(_));
         let begun = is_hydrated.then(&clock);

@@ -148,7 +148,7 @@ async fn scan(ctx: OrchestrationContext, page: String) -> Result<String, String>
 /// Waits for an activity that no node has registered.
 #[orchestration(version = "1.0.0")]
 async fn pager(ctx: OrchestrationContext, text: String) -> Result<String, String> {
-    Ok(ctx.schedule_activity("page_somebody", text).await?)
+    ctx.schedule_activity("page_somebody", text).await
 }
 
 #[orchestration(version = "1.0.0")]

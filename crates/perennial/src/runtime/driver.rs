@@ -55,6 +55,17 @@ pub(crate) struct Driver {
     pub(crate) changed: Arc<ChangeHints>,
 }
 
+/// The number of lanes of a node: as many as were asked for, or as the store can use.
+fn lane_count(role: SessionRole, options: &RuntimeOptions, store: &dyn Store) -> usize {
+    let lanes = match (role, options.lanes) {
+        (SessionRole::Maintenance, _) => 1,
+        (_, _) if !options.owns_shards => 0,
+        (_, 0) => store.useful_lanes(),
+        (_, lanes) => lanes,
+    };
+    lanes.min(MAX_LANES)
+}
+
 impl Driver {
     pub(super) fn new(
         mut options: RuntimeOptions,
@@ -72,19 +83,12 @@ impl Driver {
         // Without codecs there is no wrapper around the store.
         let store = if codecs.is_empty() { store } else { encoded(store, codecs) };
         let info = registry.node_info(&options);
-        let mut options = options;
         options.shard.node = Arc::from(info.name.as_str());
         let draw = || uuid::Uuid::new_v4().as_u64_pair().0;
         let lease_ms = u64::try_from(options.lease.as_millis()).unwrap_or(u64::MAX);
         // A node's session has expired by the time that the leases of its tasks do.
         let task_lease_ms = lease_ms.saturating_mul(3);
-        let lanes = match (role, options.lanes) {
-            (SessionRole::Maintenance, _) => 1,
-            (_, _) if !options.owns_shards => 0,
-            (_, 0) => stored.useful_lanes(),
-            (_, lanes) => lanes,
-        };
-        let lanes = lanes.min(MAX_LANES);
+        let lanes = lane_count(role, &options, &*stored);
         let node = Node::new(
             NodeOptions {
                 served: registry.served(&options.tags),

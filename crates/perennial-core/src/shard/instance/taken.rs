@@ -53,9 +53,8 @@ impl Instance {
         // Changes the task rows in memory before the commit; if that fails, they are loaded again with the instance.
         let plan = self.plan_tasks(shared, &execution, &turn);
         let stored = self.columns.clone().unwrap_or_else(|| RowColumns::nothing_stored(started.execution));
-        let max_unread = shared.options.max_unread;
         self.limits = Limits::of_execution(ledger, started, &shared.gaps);
-        let (tasks, limits) = (&self.tasks, &self.limits);
+        let (tasks, limits, max_unread) = (&self.tasks, &self.limits, shared.options.max_unread);
         let mut columns =
             RowColumns::after_turn(&execution, max_unread, turn.ending(), &stored, tasks, limits, now_ms);
         let sender =
@@ -79,9 +78,8 @@ impl Instance {
                 start.started.trace = of_detached(&sender, EventId(ledger.events()));
                 let first = Message::Start(Box::new(start.clone()));
                 carried_rows += 1 + rest.len();
-                commit
-                    .send
-                    .extend([first].iter().chain(&rest).map(|message| self.to_itself(shared, message)));
+                commit.send.push(self.to_itself(shared, &first));
+                commit.send.extend(rest.iter().map(|message| self.to_itself(shared, message)));
                 Some(start)
             }
             _ => None,
