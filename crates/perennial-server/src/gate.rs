@@ -80,7 +80,8 @@ async fn answer(server: Arc<Server>, mut parts: Parts, body: Body) -> Result<Res
     if parts.uri.path_and_query().map_or(0, |target| target.as_str().len()) > MAX_URL {
         return Err(Problem::too_large("the URL", MAX_URL));
     }
-    if dashboard::covers(parts.uri.path()) && !matches!(server.options.access.0, AccessKind::Nobody) {
+    let has_pages = !server.options.only_metrics && !matches!(server.options.access.0, AccessKind::Nobody);
+    if has_pages && dashboard::covers(parts.uri.path()) {
         return dashboard::answer(&parts);
     }
     if parts.method == Method::HEAD {
