@@ -129,11 +129,11 @@ impl Client {
     /// An instance that the action does not apply to any more, for example because it ended, is skipped.
     ///
     /// ```
-    /// use perennial::client::Progress;
-    /// use perennial::prelude::*;
+    /// use perennial::client::{Action, Progress};
+    /// use perennial::{Client, Filter, Status};
     ///
     /// # async fn stop_ten(client: &Client) -> perennial::Result<()> {
-    /// let page = client.list("status=running".parse()?, None, 100).await?;
+    /// let page = client.list(Filter::default().status(Status::Running), None, 100).await?;
     /// let (action, mut report) = (Action::Terminate { reason: "too many".to_owned() }, Progress::default());
     /// client.act_on(&page.rows, &action, &mut report, |_| (), |so_far| so_far.done < 10).await?;
     /// # Ok(())
