@@ -33,6 +33,7 @@
 //! instances share. Each instance is a state machine of its own, in `instance`.
 
 mod attempts;
+mod block_reason;
 mod consumed;
 mod counters;
 pub(crate) mod envelope;
@@ -62,6 +63,7 @@ mod updates;
 mod waiters;
 mod wakes;
 
+pub use block_reason::BlockReason;
 pub use counters::Counters;
 pub use envelope::{BODY_FORMAT, BodyError};
 pub use facts::{Fact, Label, Observed, ObservedNames, TurnEnd};
@@ -84,6 +86,5 @@ pub use task_work::{Left, OpenEnd, TaskWork};
 pub use tenure::Tenure;
 pub use token::{BadToken, CompletionToken, TokenSecret};
 pub use turn_task::{
-    BlockReason, CallOutcome, HandlerSource, TurnRun, TurnSource, TurnTask, TurnTaskDone, TurnTaskOutput,
-    TurnTimes,
+    CallOutcome, HandlerSource, TurnRun, TurnSource, TurnTask, TurnTaskDone, TurnTaskOutput, TurnTimes,
 };

@@ -8,9 +8,9 @@ use crate::execution::{ExecutionOptions, Limits, TurnFailure};
 use crate::history::{Job, whole_ms};
 use crate::store::Served;
 
+use super::block_reason::BlockReason;
 use super::facts::Observed;
 use super::output::ActivityTask;
-use super::turn_task::BlockReason;
 
 /// Options of a shard. The defaults are suitable for production.
 #[derive(Clone, Debug)]

@@ -10,7 +10,7 @@ use crate::history::{CorruptHistory, HistoryError, Ledger, Started, Turn};
 use crate::instance::InstanceKey;
 use crate::store::{ReadTurns, TurnRow, read_turns, read_turns_with};
 
-use super::turn_task::BlockReason;
+use super::block_reason::BlockReason;
 
 /// A decoded history.
 #[derive(Debug)]

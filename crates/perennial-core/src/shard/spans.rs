@@ -21,8 +21,8 @@ use crate::trace::{
     start_span_id, turn_span_id,
 };
 
+use super::block_reason::BlockReason;
 use super::outgoing::{Sender, child_id};
-use super::turn_task::BlockReason;
 
 /// The links that a span has at most.
 const MAX_LINKS: usize = 128;

@@ -4,12 +4,12 @@ use crate::code::ErrorCode;
 use crate::history::whole_ms;
 use crate::store::{Blocked, Commit, InboxNumber, InstanceRow, Outgoing, RequestReply, RowChange};
 
+use super::super::block_reason::BlockReason;
 use super::super::message::Message;
 use super::super::options::OnFailure;
 use super::super::output::Output;
 use super::super::request::{CallReply, InstanceCall, Response};
 use super::super::shared::Shared;
-use super::super::turn_task::BlockReason;
 use super::Instance;
 use super::calls::{refuse_calls, send_reply};
 use super::in_flight::{InFlight, Next, Phase};

@@ -9,12 +9,12 @@ use crate::history::{Ending, Job};
 use crate::log;
 use crate::store::{Commit, CommitOutcome, Conflict, InboxNumber, InstanceRow, Status};
 
+use super::super::block_reason::BlockReason;
 use super::super::message::Message;
 use super::super::output::Output;
 use super::super::request::{Request, RequestId, Response};
 use super::super::shared::Shared;
 use super::super::spans::TakenSpan;
-use super::super::turn_task::BlockReason;
 use super::Instance;
 use super::behind::Late;
 use super::in_flight::{InFlight, Next, Phase};

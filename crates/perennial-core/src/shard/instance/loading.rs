@@ -4,12 +4,13 @@ use crate::code::ErrorCode;
 use crate::history::{Job, Started};
 use crate::store::{Blocked, Commit, InboxPage, InstanceRow, LoadedInstance, TaskRow};
 
+use super::super::block_reason::BlockReason;
 use super::super::gaps::Gaps;
 use super::super::message::{Message, Start};
 use super::super::record::Past;
 use super::super::request::{CallReply, Response};
 use super::super::shared::Shared;
-use super::super::turn_task::{BlockReason, TurnSource};
+use super::super::turn_task::TurnSource;
 use super::Instance;
 use super::calls::refuse_calls;
 use super::in_flight::{Delivery, InFlight, Next, Phase};

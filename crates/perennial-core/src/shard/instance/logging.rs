@@ -5,8 +5,8 @@ use crate::history::{ActivityError, Ending, TraceContext};
 use crate::log;
 use crate::store::{Blocked, Status};
 
+use super::super::block_reason::BlockReason;
 use super::super::output::ActivityTask;
-use super::super::turn_task::BlockReason;
 use super::Instance;
 use super::in_flight::Next;
 use super::row_columns::RowColumns;

@@ -6,11 +6,11 @@ use crate::history::{Job, Why};
 use crate::log;
 use crate::store::{Commit, InstanceRow, Pause};
 
+use super::super::block_reason::BlockReason;
 use super::super::message::Message;
 use super::super::output::Output;
 use super::super::request::Response;
 use super::super::shared::Shared;
-use super::super::turn_task::BlockReason;
 use super::Instance;
 use super::blocking::blocked_reply;
 use super::in_flight::{InFlight, Next};

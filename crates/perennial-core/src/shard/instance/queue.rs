@@ -10,9 +10,9 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use crate::history::{EventId, Job};
 use crate::store::{InboxNumber, InboxRow, Skippable};
 
+use super::super::block_reason::BlockReason;
 use super::super::gaps::{Gaps, Grace};
 use super::super::message::{Message, Start};
-use super::super::turn_task::BlockReason;
 use super::pending_calls::PendingCalls;
 use super::queued::{Arrived, Origin, Queued};
 

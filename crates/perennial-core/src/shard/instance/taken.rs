@@ -8,13 +8,14 @@ use crate::flaws::{self, Flaw};
 use crate::history::{Ending, EventId, Turn};
 use crate::store::{Commit, Outgoing};
 
+use super::super::block_reason::BlockReason;
 use super::super::message::{Message, Start};
 use super::super::outgoing::{Sender, outgoing};
 use super::super::output::Output;
 use super::super::request::{PendingCall, Response};
 use super::super::shared::Shared;
 use super::super::spans::of_detached;
-use super::super::turn_task::{BlockReason, CallOutcome, TurnRun};
+use super::super::turn_task::{CallOutcome, TurnRun};
 use super::Instance;
 use super::in_flight::{InFlight, Next, Phase, Turning};
 use super::limits::Limits;

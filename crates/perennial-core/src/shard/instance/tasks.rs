@@ -10,9 +10,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::history::{EventId, Ledger};
 use crate::store::{Commit, SessionId, TaskChange, TaskRow, TaskState};
 
+use super::super::block_reason::BlockReason;
 use super::super::output::Output;
 use super::super::task_work::decoded_details;
-use super::super::turn_task::BlockReason;
 use super::in_flight::InFlight;
 
 #[derive(Default)]

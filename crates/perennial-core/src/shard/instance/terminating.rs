@@ -6,13 +6,13 @@ use crate::history::{Ending, Ledger, ParentLink, Started, Turn};
 use crate::log;
 use crate::store::{Commit, RowChange, Status, TurnRow};
 
+use super::super::block_reason::BlockReason;
 use super::super::outgoing::{Sender, outcome_for, parting};
 use super::super::output::Output;
 use super::super::record::{Past, Record};
 use super::super::request::{CallReply, Response};
 use super::super::shared::Shared;
 use super::super::spans::TurnSpan;
-use super::super::turn_task::BlockReason;
 use super::Instance;
 use super::calls::refuse_calls;
 use super::in_flight::{InFlight, Next};

@@ -11,13 +11,14 @@ use crate::history::{EventId, Job, Started};
 use crate::store::{InstanceRow, TurnRow};
 use crate::trace;
 
+use super::super::block_reason::BlockReason;
 use super::super::facts::Fact;
 use super::super::message::Message;
 use super::super::output::Output;
 use super::super::record::Past;
 use super::super::request::{InstanceCall, PendingCall, Response};
 use super::super::shared::Shared;
-use super::super::turn_task::{BlockReason, CallOutcome, TurnSource, TurnTask, TurnTaskDone, TurnTaskOutput};
+use super::super::turn_task::{CallOutcome, TurnSource, TurnTask, TurnTaskDone, TurnTaskOutput};
 use super::Instance;
 use super::in_flight::{Delivery, Next, Phase, Turning};
 use super::limits::Limits;

@@ -5,11 +5,11 @@ use crate::execution::TurnFailure;
 use crate::history::{HistoryError, Job, PayloadSource};
 use crate::store::{Commit, InboxNumber, RequestReply, Skippable};
 
+use super::super::block_reason::BlockReason;
 use super::super::message::Message;
 use super::super::request::{CallReply, InstanceCall, PendingCall, Response};
 use super::super::shared::Shared;
 use super::super::task_work::open_end;
-use super::super::turn_task::BlockReason;
 use super::Instance;
 use super::calls::send_reply;
 use super::in_flight::{Delivery, InFlight, Next, Phase};
