@@ -238,7 +238,7 @@ export function retryActivity({ model, details }: About, event: number, name: st
     ),
     verb: "Retry now",
     sameAs: () =>
-      same(model, ["activity", "retry", model.id, String(event)], "activities/{e}/retry", [event], "{}", {
+      same(model, ["retry", model.id, "--activity", String(event)], "activities/{e}/retry", [event], "{}", {
         execution: details.execution,
       }),
     act: async () => {
