@@ -4,6 +4,7 @@
 //! makes a start idempotent, and a key makes an event or an update idempotent. A caller is done with an instance only
 //! when the instance has ended.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
 use std::ops::ControlFlow;
 use std::path::PathBuf;
@@ -42,6 +43,10 @@ pub struct Callers {
 
 #[derive(Debug, Default)]
 struct State {
+    /// The requests that were acknowledged before these callers began; they are not repeated.
+    acknowledged: BTreeSet<Vec<String>>,
+    /// Whether the callers continue the lives of others: an instance may have ended without an answer to its caller.
+    is_resuming: bool,
     is_stopping: AtomicBool,
     finished: AtomicUsize,
     errors: AtomicUsize,
@@ -60,13 +65,52 @@ impl Callers {
         Callers { clients, log, state: Arc::default() }
     }
 
+    /// Creates callers that continue what those of a log began: requests whose acknowledgement is logged are not repeated,
+    /// and all others are.
+    pub fn resuming(client: Client, log: Log) -> Callers {
+        let entries = log.entries().into_iter();
+        let acknowledged = entries.filter(|entry| entry.phase == "ok").map(|entry| entry.fields).collect();
+        let state = State { acknowledged, is_resuming: true, ..State::default() };
+        Callers { clients: vec![client], log, state: Arc::new(state) }
+    }
+
+    /// Continues every life that was begun according to the log, all at once.
+    pub fn resume(&self) -> JoinSet<()> {
+        let mut tasks = JoinSet::new();
+        let entries = self.log.entries();
+        let begun: BTreeMap<&String, &String> = entries
+            .iter()
+            .filter_map(|entry| Some((entry.of("send", "start")?.first()?, &entry.writer)))
+            .collect();
+        for (id, writer) in begun {
+            let Some((life, place)) = id.split_once('-') else { continue };
+            let (life, place) = (life.to_owned(), place.to_owned());
+            let caller = Caller {
+                client: self.clients[0].clone(),
+                log: self.log.of_writer(writer),
+                state: Arc::clone(&self.state),
+            };
+            tasks.spawn(async move { caller.live(&life, &place).await });
+        }
+        tasks
+    }
+
     /// Starts one caller for each life, with a pause between instances.
     pub fn begin(&self, pause: Duration) -> JoinSet<()> {
         self.begin_lives(&LIVES, pause)
     }
 
+    /// Like [`Callers::begin`], with instances that are numbered from a given number on.
+    pub fn begin_from(&self, first: u64, pause: Duration) -> JoinSet<()> {
+        self.begin_lives_from(&LIVES, first, pause)
+    }
+
     /// Starts one caller for each of these lives.
     pub fn begin_lives(&self, lives: &[&'static str], pause: Duration) -> JoinSet<()> {
+        self.begin_lives_from(lives, 0, pause)
+    }
+
+    fn begin_lives_from(&self, lives: &[&'static str], first: u64, pause: Duration) -> JoinSet<()> {
         let mut tasks = JoinSet::new();
         for (place, life) in lives.iter().copied().enumerate() {
             let caller = Caller {
@@ -75,7 +119,7 @@ impl Callers {
                 state: Arc::clone(&self.state),
             };
             tasks.spawn(async move {
-                for number in 0_u64.. {
+                for number in first.. {
                     if caller.state.is_stopping.load(Ordering::Relaxed) {
                         return;
                     }
@@ -118,6 +162,9 @@ macro_rules! until_settled {
     ($caller:ident, $fields:expr, $send:expr, $is_fine:expr) => {{
         let (fields, send) = ($fields, $send);
         loop {
+            if $caller.is_acknowledged(&fields) {
+                break None;
+            }
             $caller.log.note("send", &fields);
             let answer = send().await;
             if let ControlFlow::Break(answer) = $caller.settle(&fields, answer, $is_fine).await {
@@ -154,6 +201,18 @@ impl Caller {
         self.state.problems.lock().expect("no caller panics here").push(format!("{id}: {what}"));
     }
 
+    /// Whether a request was acknowledged before this caller began. The end of an instance is asked for again.
+    fn is_acknowledged(&self, fields: &[&str]) -> bool {
+        let is_read = ["result", "query"].contains(&fields[0]);
+        let fields: Vec<String> = fields.iter().map(|field| (*field).to_owned()).collect();
+        !is_read && self.state.acknowledged.contains(&fields)
+    }
+
+    /// Whether a request came too late because an earlier caller's had its effect, of which that caller did not hear.
+    fn ended_unheard(&self, error: &ClientError) -> bool {
+        self.state.is_resuming && matches!(error, ClientError::Ended { .. })
+    }
+
     /// Logs a response. Breaks if it is final, with `None` if the request was refused permanently. A refusal is a
     /// problem unless `is_fine` returns true for it.
     async fn settle<T>(
@@ -170,7 +229,7 @@ impl Caller {
             Err(error) => error,
         };
         self.log.note("error", &[fields, &[&error.to_string()]].concat());
-        if is_fine(&error) {
+        if is_fine(&error) || self.ended_unheard(&error) {
             self.log.note("ok", fields);
             return ControlFlow::Break(None);
         }
@@ -223,6 +282,9 @@ impl Caller {
     async fn add(&self, id: &str, amount: u64) -> u64 {
         let key = format!("addition {amount}");
         let fields = ["update", id, &key];
+        if self.is_acknowledged(&fields) {
+            return amount;
+        }
         loop {
             self.log.note("send", &fields);
             match self.client.update(id, "add", number(amount)).once(&key).await {
@@ -230,6 +292,7 @@ impl Caller {
                     self.log.note("ok", &fields);
                     return amount;
                 }
+                Err(UpdateError::Client(error)) if self.ended_unheard(&error) => return 0,
                 Err(UpdateError::Client(error)) if is_transient(&error) => {
                     self.log.note("error", &["update", id, &error.to_string()]);
                     self.state.errors.fetch_add(1, Ordering::Relaxed);

@@ -73,6 +73,9 @@ impl Stage {
             calls: false,
             file_limit: None,
             grace_ms: 2_000,
+            relaxed: false,
+            lives_ms: None,
+            lives_from: 0,
         };
         let callers = Log::open(&template.callers_log(), "director").expect("the log can be opened");
         let effects = Log::open(&template.effects_log(), "director").expect("the log can be opened");

@@ -66,6 +66,9 @@ pub async fn run(plan: Plan) -> Outcome {
         calls: true,
         file_limit: None,
         grace_ms: 2_000,
+        relaxed: false,
+        lives_ms: None,
+        lives_from: 0,
     };
     let callers_log = Log::open(&template.callers_log(), "director").expect("the log can be opened");
     let effects = Log::open(&template.effects_log(), "director").expect("the log can be opened");

@@ -6,7 +6,8 @@
 //! crashes, connections are cut. In the end it heals everything, waits until all work has finished, and a *verdict*
 //! ([`verdict`]) compares the database with the log that the callers kept ([`log`]). The verdict reads tables and
 //! histories with SQL of its own, so that a bug in the store or the engine does not hide itself. Over a SQLite file
-//! ([`embedded`]) one process owns the store at a time, and the faults are those of an owner and of a disk.
+//! ([`embedded`]) one process owns the store at a time, and the faults are those of an owner and of a disk. Power
+//! failures ([`power_loss`]) are computed from recordings of what such a process does to its files.
 //!
 //! `cargo xtask chaos` runs it for as long as wanted; the tests of this crate run slices of it with fixed seeds.
 
@@ -21,6 +22,7 @@ pub mod kinds;
 pub mod log;
 pub mod node;
 pub mod plan;
+pub mod power_loss;
 pub mod proxy;
 pub mod small_disk;
 pub mod snapshot;

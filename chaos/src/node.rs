@@ -12,7 +12,7 @@ use clap::Parser;
 use perennial::prelude::*;
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::callers::Inside;
+use crate::callers::{Callers, Inside};
 use crate::journal::Journal;
 use crate::kinds;
 use crate::log::Log;
@@ -23,6 +23,8 @@ pub const NOT_STARTED: u8 = 2;
 pub const FAILED: u8 = 3;
 /// The exit code of a node that could not write everything when it stopped.
 pub const NOT_STOPPED: u8 = 4;
+/// The exit code of a node whose callers got answers that nothing explains.
+pub const WRONG_ANSWERS: u8 = 5;
 
 /// Options of a node process.
 #[derive(Clone, Debug, Parser)]
@@ -61,6 +63,15 @@ pub struct NodeOptions {
     /// The grace period of a graceful stop, in milliseconds.
     #[arg(long, default_value_t = 2_000)]
     pub grace_ms: u64,
+    /// Does not sync commits.
+    #[arg(long)]
+    pub relaxed: bool,
+    /// Runs all callers inside this process for so many milliseconds, lets what they began finish, and stops.
+    #[arg(long)]
+    pub lives_ms: Option<u64>,
+    /// The number of the first instance of these callers.
+    #[arg(long, default_value_t = 0)]
+    pub lives_from: u64,
 }
 
 impl NodeOptions {
@@ -75,10 +86,17 @@ impl NodeOptions {
             format!("--release={release}"),
             format!("--grace-ms={}", self.grace_ms),
         ];
-        let flags = [(*worker, "--worker"), (*special, "--special"), (*calls, "--calls")];
+        let flags = [
+            (*worker, "--worker"),
+            (*special, "--special"),
+            (*calls, "--calls"),
+            (self.relaxed, "--relaxed"),
+        ];
         arguments.extend(flags.into_iter().filter(|(is_set, _)| *is_set).map(|(_, flag)| flag.to_owned()));
         arguments.extend(tag.iter().map(|tag| format!("--tag={tag}")));
         arguments.extend(self.file_limit.map(|bytes| format!("--file-limit={bytes}")));
+        arguments.extend(self.lives_ms.map(|ms| format!("--lives-ms={ms}")));
+        arguments.push(format!("--lives-from={}", self.lives_from));
         arguments
     }
 
@@ -117,8 +135,10 @@ pub async fn run(options: NodeOptions) -> ExitCode {
         let log = Log::open(&options.callers_log(), &options.name).expect("the log can be opened");
         tokio::spawn(Inside::new(runtime.client(), log, options.quiet_file()).run())
     });
+    let mut problems = Vec::new();
     tokio::select! {
         _ = stop.recv() => {}
+        found = lives(&options, runtime.client()), if options.lives_ms.is_some() => problems = found,
         error = runtime.failed() => {
             eprintln!("failed: {error}");
             return ExitCode::from(FAILED);
@@ -128,13 +148,28 @@ pub async fn run(options: NodeOptions) -> ExitCode {
     if let Some(inside) = inside {
         inside.abort();
     }
+    problems.iter().for_each(|problem| eprintln!("problem: {problem}"));
     match stopped {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(()) if problems.is_empty() => ExitCode::SUCCESS,
+        Ok(()) => ExitCode::from(WRONG_ANSWERS),
         Err(error) => {
             eprintln!("not stopped: {error}");
             ExitCode::from(NOT_STOPPED)
         }
     }
+}
+
+/// Runs callers in this process, and returns the answers that nothing explains.
+async fn lives(options: &NodeOptions, client: Client) -> Vec<String> {
+    let log = Log::open(&options.callers_log(), &options.name).expect("the log can be opened");
+    let callers = Callers::new(vec![client], log);
+    let mut lives = callers.begin_from(options.lives_from, Duration::from_millis(5));
+    tokio::time::sleep(Duration::from_millis(options.lives_ms.unwrap_or(0))).await;
+    callers.stop();
+    while let Some(life) = lives.join_next().await {
+        life.expect("a caller does not panic");
+    }
+    callers.problems()
 }
 
 /// Lets writes beyond a size fail, as on a full disk.
@@ -146,8 +181,10 @@ fn limit_files(bytes: u64) {
     rustix::process::setrlimit(rustix::process::Resource::Fsize, limit).expect("a limit can be lowered");
 }
 
-fn build(options: &NodeOptions) -> perennial::RuntimeBuilder {
+/// A runtime with the load's handlers and activities.
+pub(crate) fn build(options: &NodeOptions) -> perennial::RuntimeBuilder {
     let mut settings = RuntimeOptions {
+        relaxed: options.relaxed,
         node: options.name.clone(),
         lease: Duration::from_millis(options.lease_ms),
         turn_threads: 2,

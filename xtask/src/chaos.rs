@@ -7,7 +7,11 @@ use crate::command::{self, Failure, cargo};
 use crate::postgres;
 
 pub(crate) fn run(arguments: &[String]) -> Result<(), Failure> {
-    postgres::provide()?;
+    let is_embedded =
+        arguments.iter().any(|argument| argument.ends_with("sqlite") || argument.starts_with("--power-loss"));
+    if !is_embedded {
+        postgres::provide()?;
+    }
     let package = ["--locked", "--quiet", "--release", "--package", "perennial-chaos"];
     let mut build = cargo(&["build"]);
     build.args(package).arg("--bins");

@@ -35,7 +35,8 @@ Tasks:
   test      compile the benchmarks and run all tests, including doc tests and those of the dashboard in a browser; installs
             PostgreSQL, Node and Chromium if it can and must
   bench     run the load generator in release mode: bench [WORKLOAD…] [--store URL] [--peers], bench --help
-  chaos     run nodes as processes and inject faults: chaos [--minutes M] [--faults N] [--seed S], chaos --help
+  chaos     run nodes as processes and inject faults: chaos [--store sqlite] [--minutes M] [--faults N] [--seed S]
+            [--power-loss N], chaos --help
   lint      check formatting, clippy, docs, links, the guide, house rules, sizes, the log page, the minimum compiler
             version, neighbours, packages, the licences of dependencies, and the dashboard's files against its sources
   ui        build the dashboard into crates/perennial-server/dist; needs Node

@@ -10,6 +10,7 @@ use clap::Parser;
 use perennial_chaos::director::run;
 use perennial_chaos::embedded;
 use perennial_chaos::idle::{self, IdleCost};
+use perennial_chaos::power_loss::{self, PowerLoss, PowerOutcome};
 use perennial_chaos::takeover;
 use perennial_chaos::{Outcome, Plan};
 
@@ -42,6 +43,12 @@ struct Arguments {
     /// Measures the cost of an idle node for this many seconds instead of injecting faults.
     #[arg(long)]
     idle: Option<u64>,
+    /// Opens what this many power failures leave of a SQLite file, instead of injecting faults. Needs a C compiler, on Linux.
+    #[arg(long)]
+    power_loss: Option<usize>,
+    /// With `--power-loss`: runs the load without synced commits, to see that losses are found.
+    #[arg(long, hide = true)]
+    relaxed: bool,
     /// Keeps the logs of the run.
     #[arg(long)]
     keep: bool,
@@ -87,6 +94,18 @@ fn main() -> ExitCode {
     let seed = arguments.seed.unwrap_or_else(|| {
         SystemTime::now().duration_since(UNIX_EPOCH).map_or(1, |since| u64::from(since.subsec_nanos()))
     });
+    if let Some(cycles) = arguments.power_loss {
+        println!("power failures on sqlite, seed {seed}");
+        let mut plan = PowerLoss::new(&node_program(), seed, cycles);
+        (plan.is_verbose, plan.relaxed) = (!arguments.quiet, arguments.relaxed);
+        if plan.relaxed {
+            // What is lost never finishes.
+            plan.patience = Duration::from_secs(10);
+        }
+        let outcome = tokio.block_on(power_loss::run(plan));
+        print_power_loss(&outcome);
+        return if outcome.problems.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE };
+    }
     println!("store {}, seed {seed}", arguments.store);
     let plan = Plan {
         program: node_program(),
@@ -105,6 +124,26 @@ fn main() -> ExitCode {
     };
     print(&outcome);
     if outcome.problems.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn print_power_loss(outcome: &PowerOutcome) {
+    let PowerOutcome { cycles, recordings, calls, failures, acknowledged, sectors, .. } = outcome;
+    println!(
+        "{cycles} power failures in {recordings} recordings of {} calls, {} of them syncs",
+        calls.0, calls.1
+    );
+    println!("failed before: {} syncs, {} writes, {} full disks", failures[0], failures[1], failures[2]);
+    println!(
+        "unsynced sectors: {} lost, {} kept; {acknowledged} requests acknowledged before",
+        sectors.0, sectors.1
+    );
+    for problem in &outcome.problems {
+        println!("PROBLEM {problem}");
+    }
+    match outcome.problems.len() {
+        0 => println!("0 lost, 0 doubled, all invariants hold"),
+        count => println!("{count} problems"),
+    }
 }
 
 fn print(outcome: &Outcome) {

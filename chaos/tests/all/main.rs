@@ -4,6 +4,7 @@ mod checker;
 mod faults;
 mod handover;
 mod membership;
+mod power_loss;
 mod support;
 mod tasks;
 mod upgrade;

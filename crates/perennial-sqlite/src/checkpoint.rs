@@ -8,9 +8,10 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use perennial_core::log;
-use rusqlite::Connection;
+use rusqlite::{Connection, ffi};
 
-use crate::connection::begin_immediate;
+use crate::connection::{begin_immediate, wait_out};
+use crate::failure::Trouble;
 
 /// With this many pages a checkpoint is made even if there is work.
 const PAGES_AT_ANY_TIME: i64 = 1_024;
@@ -46,6 +47,22 @@ pub(crate) fn lay_out_log(connection: &Connection, log: &Path, patience: Duratio
     connection.execute_batch(&format!("PRAGMA cache_size={cache}"))
 }
 
+/// Moves everything into the database and syncs it, then empties the log. Returns whether that was possible: a reader
+/// that uses old pages prevents it.
+pub(crate) fn move_log(connection: &Connection, patience: Duration) -> rusqlite::Result<bool> {
+    let moved = wait_out(patience, || {
+        connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| match row.get::<_, i64>(0)? {
+            0 => Ok(()),
+            // Reported as a row, not as an error.
+            _ => Err(rusqlite::Error::SqliteFailure(ffi::Error::new(ffi::SQLITE_BUSY), None)),
+        })
+    });
+    match moved {
+        Err(error) if Trouble::of(&error) == Trouble::Busy => Ok(false),
+        moved => moved.map(|()| true),
+    }
+}
+
 pub(crate) struct Checkpoints {
     /// What was written since the log was last measured.
     unmeasured: usize,
@@ -53,12 +70,19 @@ pub(crate) struct Checkpoints {
     pages: i64,
     /// When the last batch was written that may not have been moved.
     last_write: Option<Instant>,
+    /// Whether a checkpoint moved everything, so that the next commit begins the log again.
+    is_log_moved: bool,
 }
 
 impl Checkpoints {
     pub(crate) fn new() -> Checkpoints {
         // The log may contain what the last owner left in it.
-        Checkpoints { unmeasured: MEASURE_EVERY, pages: 0, last_write: Some(Instant::now()) }
+        Checkpoints {
+            unmeasured: MEASURE_EVERY,
+            pages: 0,
+            last_write: Some(Instant::now()),
+            is_log_moved: true,
+        }
     }
 
     /// Called after a batch was written and its replies sent.
@@ -100,11 +124,17 @@ impl Checkpoints {
     pub(crate) fn checkpoint(&mut self, connection: &Connection) -> rusqlite::Result<()> {
         self.pages = remaining_pages(connection, "PRAGMA wal_checkpoint(PASSIVE)")?;
         self.unmeasured = 0;
+        self.is_log_moved |= self.pages == 0;
         if self.pages > 0 {
             // A reader still uses the old pages; wait for a while instead of trying after every batch.
             self.last_write = Some(Instant::now());
         }
         Ok(())
+    }
+
+    /// Whether the next commit begins the log again; afterwards it does not.
+    pub(crate) fn take_log_moved(&mut self) -> bool {
+        std::mem::take(&mut self.is_log_moved)
     }
 
     fn measure(&mut self, connection: &Connection) -> rusqlite::Result<()> {

@@ -8,6 +8,7 @@ use perennial_core::store::{
 use rusqlite::{Connection, OptionalExtension, Row, ToSql};
 
 use crate::clock;
+use crate::log_number;
 use crate::passes::message;
 use crate::reader::{Fault, bytes};
 use crate::row::{self, bound, read_instance, read_key, read_number, read_shard};
@@ -146,7 +147,9 @@ pub(crate) fn stored(
 /// Rows that mean nothing to another store.
 fn is_private(row: &MovedRow) -> bool {
     match row {
-        MovedRow::Setting(name, _) => name == MoveMark::SETTING || name == clock::SETTING,
+        MovedRow::Setting(name, _) => {
+            [MoveMark::SETTING, clock::SETTING, log_number::SETTING].contains(&name.as_str())
+        }
         MovedRow::Shard(row) => row.is_untouched(),
         _ => false,
     }

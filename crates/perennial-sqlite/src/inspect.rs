@@ -11,6 +11,7 @@ use rusqlite::{Connection, OptionalExtension};
 use crate::check;
 use crate::clock::Mark;
 use crate::open::{beside, cannot_open, look};
+use crate::owner_lock::Note;
 use crate::reader::Fault;
 use crate::schema::{self, CURRENT, Standing};
 
@@ -184,19 +185,26 @@ fn strays(connection: &Connection) -> rusqlite::Result<Vec<(String, String)>> {
     }
 }
 
-/// A runtime that shuts down empties its lock file, so the lock itself is tested only if a runtime may be alive.
+/// Who owns a database.
 pub(crate) fn owner(path: &Path) -> Owner {
-    let Ok(mut lock) = File::open(beside(path, "-lock")) else { return Owner::Nobody };
+    let (note, is_alive) = last_owner(path);
+    let process = note.map(|note| note.process);
+    match (is_alive, process) {
+        (true, process) => Owner::Alive(process),
+        (false, Some(process)) => Owner::Died(process),
+        (false, None) => Owner::Nobody,
+    }
+}
+
+/// What the last owner wrote into the lock file, and whether it is alive. A runtime that shuts down empties the file, so
+/// the lock itself is tested only if a runtime may be alive.
+pub(crate) fn last_owner(path: &Path) -> (Option<Note>, bool) {
+    let Ok(mut lock) = File::open(beside(path, "-lock")) else { return (None, false) };
     let mut text = String::new();
     if lock.read_to_string(&mut text).is_err() || text.trim().is_empty() {
-        return Owner::Nobody;
+        return (None, false);
     }
-    let process = text.trim().parse().ok();
-    match (lock.try_lock_shared(), process) {
-        (Err(TryLockError::WouldBlock), process) => Owner::Alive(process),
-        (_, Some(process)) => Owner::Died(process),
-        _ => Owner::Nobody,
-    }
+    (Note::parse(&text), matches!(lock.try_lock_shared(), Err(TryLockError::WouldBlock)))
 }
 
 fn bytes(path: &Path) -> u64 {

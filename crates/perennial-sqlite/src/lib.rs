@@ -9,7 +9,8 @@
 //! Code map: `store` takes calls and queues them; `writer` is the thread that writes, with `commit`, `send`, `tasks`,
 //! `requests`, `delete`, `sessions` and `shards` for what it writes and `tables` for its statements; `attributes` is
 //! the search index of attributes; `reader`, `passes`, `list`, `stats` and `directory` serve reads; `open`, `schema`
-//! and `owner_lock` prepare a file; `inspect` examines one from outside.
+//! and `owner_lock` prepare a file; `identity` and `log_number` check that it and its log are the right ones; `inspect`
+//! examines one from outside.
 
 mod attributes;
 mod calls;
@@ -23,9 +24,11 @@ mod delete;
 mod directory;
 mod export;
 mod failure;
+mod identity;
 mod import;
 mod inspect;
 mod list;
+mod log_number;
 mod log_watch;
 mod open;
 mod options;

@@ -11,10 +11,12 @@ use perennial_core::log;
 use perennial_core::store::StoreError;
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 
-use crate::checkpoint::lay_out_log;
+use crate::checkpoint::{lay_out_log, move_log};
 use crate::clock::{Mark, StoreClock};
 use crate::connection::{begin_immediate, wait_out};
+use crate::identity::{Identity, refuse_second_names};
 use crate::inspect::{self, Owner};
+use crate::log_number;
 use crate::options::SqliteOptions;
 use crate::owner_lock::OwnerLock;
 use crate::row::readable_key;
@@ -24,6 +26,9 @@ use crate::tables::DATA_VERSION;
 
 /// The path of a database in memory.
 pub(crate) const IN_MEMORY: &str = ":memory:";
+
+/// The log is cut to this size when it is begun again: a reader that kept it from being moved may have let it grow.
+const LOG_BYTES_KEPT: u64 = 16 << 20;
 
 /// Room for all statements that a connection prepares when it first needs them.
 const PREPARED_STATEMENTS: usize = 64;
@@ -40,6 +45,10 @@ pub(crate) struct Opened {
     pub(crate) readers: Vec<Connection>,
     /// The owner's lock.
     pub(crate) lock: Option<OwnerLock>,
+    /// The number of the log, if it is noted in the lock file.
+    pub(crate) log_number: Option<u64>,
+    /// The opened files; none in memory and for reading.
+    pub(crate) identity: Identity,
     /// The clock of everybody who uses the store.
     pub(crate) clock: StoreClock,
     /// The time written in the file.
@@ -49,9 +58,26 @@ pub(crate) struct Opened {
 /// Opens the file as its owner.
 pub(crate) fn owner(path: &Path, options: &SqliteOptions) -> Result<Opened, StoreError> {
     let path = existing_file(path, options.create)?;
+    refuse_second_names(&path)?;
     refuse_foreign(&path)?;
-    let lock = OwnerLock::take(&path)?;
+    let mut lock = OwnerLock::take(&path)?;
+    if let Some(noted) = lock.left().and_then(|note| note.log_number) {
+        log_number::check(&path, noted)?;
+    }
     let writer = writer(&path, options, schema::Role::Owner)?;
+    // The sync of the last commits may have failed: they can be read, and would be lost with the power.
+    let patience = lock.left().map_or(Duration::ZERO, |_| options.busy_patience);
+    let is_moved = move_log(&writer, patience).map_err(|error| cannot_open(&path, &error))?;
+    if !is_moved && lock.left().is_some() {
+        let why = "another process reads an old state of the file, so that what the last owner left in the log cannot be \
+                   made durable; end that process";
+        return Err(StoreError::CannotOpen(format!("{}: {why}", path.display())));
+    }
+    let log_number = log_number::read(&writer).map_err(|error| cannot_open(&path, &error))?;
+    let log_number = (!options.relaxed).then_some(log_number);
+    lock.sign(log_number).map_err(|error| {
+        StoreError::CannotOpen(format!("the lock file of {} cannot be written: {error}", path.display()))
+    })?;
     end_sessions(&writer, options.busy_patience).map_err(|error| cannot_open(&path, &error))?;
     name_odd_rows(&writer).map_err(|error| cannot_open(&path, &error))?;
     if options.relaxed {
@@ -69,7 +95,8 @@ pub(crate) fn owner(path: &Path, options: &SqliteOptions) -> Result<Opened, Stor
     let data_version = data_version(&path, &writer)?;
     let mark = Mark::read(&writer).map_err(|error| cannot_open(&path, &error))?;
     let clock = StoreClock::of_owner(options, &path, mark);
-    Ok(Opened { path, writer, data_version, readers, lock: Some(lock), clock, mark })
+    let identity = Identity::of(&path, true);
+    Ok(Opened { path, writer, data_version, readers, lock: Some(lock), log_number, identity, clock, mark })
 }
 
 /// Refuses a file of another program before a lock file is created next to it. A file that cannot be judged without
@@ -109,12 +136,19 @@ fn name_odd_rows(connection: &Connection) -> rusqlite::Result<()> {
 /// Opens the file as a guest, which reads and sends messages beside its owner.
 pub(crate) fn guest(path: &Path, options: &SqliteOptions) -> Result<Opened, StoreError> {
     let path = existing_file(path, options.create)?;
+    refuse_second_names(&path)?;
+    if let (Some(note), false) = inspect::last_owner(&path)
+        && let Some(noted) = note.log_number
+    {
+        log_number::check(&path, noted)?;
+    }
     let writer = writer(&path, options, schema::Role::Guest)?;
     let readers = vec![reader(&path)?, reader(&path)?];
     let data_version = data_version(&path, &writer)?;
     let mark = Mark::read(&writer).map_err(|error| cannot_open(&path, &error))?;
     let clock = StoreClock::of_guest(options, &path, mark);
-    Ok(Opened { path, writer, data_version, readers, lock: None, clock, mark })
+    let identity = Identity::of(&path, false);
+    Ok(Opened { path, writer, data_version, readers, lock: None, log_number: None, identity, clock, mark })
 }
 
 /// Opens the file read-only. Nothing is written to it, and no file is created next to it unless SQLite has to recover a
@@ -133,7 +167,8 @@ pub(crate) fn read_only(path: &Path, options: &SqliteOptions) -> Result<Opened, 
     let data_version = data_version(&path, &writer)?;
     let mark = Mark::read(&writer).map_err(|error| cannot_open(&path, &error))?;
     let clock = StoreClock::of_guest(options, &path, mark);
-    Ok(Opened { path, writer, data_version, readers, lock: None, clock, mark })
+    let (log_number, identity) = (None, Identity::default());
+    Ok(Opened { path, writer, data_version, readers, lock: None, log_number, identity, clock, mark })
 }
 
 /// A connection that cannot write. SQLite would create the files that it shares with others; if nobody else uses the
@@ -141,15 +176,23 @@ pub(crate) fn read_only(path: &Path, options: &SqliteOptions) -> Result<Opened, 
 pub(crate) fn look(path: &Path) -> Result<Connection, StoreError> {
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let log_bytes = fs::metadata(beside(path, "-wal")).map_or(0, |metadata| metadata.len());
-    let is_alone = log_bytes == 0 && !matches!(inspect::owner(path), Owner::Alive(_));
-    let opened = match path.to_str().filter(|_| is_alone) {
-        Some(path) => {
-            let escaped = path.replace('%', "%25").replace('?', "%3f").replace('#', "%23");
-            let flags = flags | OpenFlags::SQLITE_OPEN_URI;
-            Connection::open_with_flags(format!("file:{escaped}?immutable=1"), flags)
-        }
-        None => Connection::open_with_flags(path, flags),
+    if log_bytes == 0 && !matches!(inspect::owner(path), Owner::Alive(_)) && path.to_str().is_some() {
+        return alone(path);
+    }
+    let connection = Connection::open_with_flags(path, flags).map_err(|error| cannot_open(path, &error))?;
+    connection.set_prepared_statement_cache_capacity(PREPARED_STATEMENTS);
+    Ok(connection)
+}
+
+/// A connection that reads the file without its log.
+pub(crate) fn alone(path: &Path) -> Result<Connection, StoreError> {
+    let Some(name) = path.to_str() else {
+        return Err(StoreError::CannotOpen(format!("{}: the path is not UTF-8", path.display())));
     };
+    let escaped = name.replace('%', "%25").replace('?', "%3f").replace('#', "%23");
+    let flags =
+        OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX | OpenFlags::SQLITE_OPEN_URI;
+    let opened = Connection::open_with_flags(format!("file:{escaped}?immutable=1"), flags);
     let connection = opened.map_err(|error| cannot_open(path, &error))?;
     connection.set_prepared_statement_cache_capacity(PREPARED_STATEMENTS);
     Ok(connection)
@@ -168,7 +211,18 @@ pub(crate) fn in_memory(options: &SqliteOptions) -> Result<Opened, StoreError> {
     let writer = open().map_err(|error| cannot_open(&path, &error))?;
     let data_version = data_version(&path, &writer)?;
     let clock = StoreClock::of_owner(options, &path, None);
-    Ok(Opened { path, writer, data_version, readers: Vec::new(), lock: None, clock, mark: None })
+    let (readers, identity) = (Vec::new(), Identity::default());
+    Ok(Opened {
+        path,
+        writer,
+        data_version,
+        readers,
+        lock: None,
+        log_number: None,
+        identity,
+        clock,
+        mark: None,
+    })
 }
 
 fn data_version(path: &Path, writer: &Connection) -> Result<i64, StoreError> {
@@ -278,7 +332,7 @@ fn configure(connection: &Connection, options: &SqliteOptions) -> rusqlite::Resu
     let synchronous = if options.relaxed { "NORMAL" } else { "FULL" };
     connection.execute_batch(&format!(
         "PRAGMA synchronous={synchronous}; PRAGMA wal_autocheckpoint=0; PRAGMA temp_store=MEMORY; \
-         PRAGMA cache_size=-32768; PRAGMA trusted_schema=OFF"
+         PRAGMA cache_size=-32768; PRAGMA trusted_schema=OFF; PRAGMA journal_size_limit={LOG_BYTES_KEPT}"
     ))?;
     if let Some(pages) = options.max_pages {
         connection.execute_batch(&format!("PRAGMA max_page_count={pages}"))?;

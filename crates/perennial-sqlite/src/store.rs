@@ -107,7 +107,7 @@ impl SqliteStore {
     }
 
     fn start(opened: Opened, options: SqliteOptions, access: Access) -> Result<SqliteStore, StoreError> {
-        let Opened { path, writer, data_version, readers, lock, clock, mark } = opened;
+        let Opened { path, writer, data_version, readers, lock, log_number, identity, clock, mark } = opened;
         let shared = Arc::new(Shared {
             queue: Queue::new(),
             reads: ReadQueue::new(),
@@ -140,6 +140,8 @@ impl SqliteStore {
             mark,
             options,
             lock,
+            log_number,
+            identity,
             readers: handles,
         };
         let reads = Arc::clone(&shared);

@@ -20,6 +20,7 @@ use crate::connection::wait_out;
 use crate::delete;
 use crate::failure::Trouble;
 use crate::import;
+use crate::log_number;
 use crate::options::SqliteOptions;
 use crate::orphans::{self, Orphans};
 use crate::requests;
@@ -45,6 +46,12 @@ pub(crate) struct WriteConnection<'c> {
     marked: Option<Option<Mark>>,
     /// The time that the transaction writes.
     marking: Option<Mark>,
+    /// The number of the log, if it is noted in the lock file.
+    log_number: Option<u64>,
+    /// Whether the log has to get the next number.
+    begins_log: bool,
+    /// The number that the transaction writes.
+    numbering: Option<u64>,
     busy_patience: Duration,
     data_version: i64,
     changed_by_others: bool,
@@ -93,6 +100,7 @@ impl<'c> WriteConnection<'c> {
         options: &SqliteOptions,
         clock: &'c StoreClock,
         marked: Option<Option<Mark>>,
+        log_number: Option<u64>,
     ) -> rusqlite::Result<WriteConnection<'c>> {
         Ok(WriteConnection {
             connection,
@@ -102,6 +110,9 @@ impl<'c> WriteConnection<'c> {
             clock,
             marked,
             marking: None,
+            log_number,
+            begins_log: false,
+            numbering: None,
             busy_patience: options.busy_patience,
             data_version,
             changed_by_others: false,
@@ -208,6 +219,9 @@ impl<'c> WriteConnection<'c> {
                 if let Some(mark) = self.marking.take() {
                     self.marked = Some(Some(mark));
                 }
+                if let Some(number) = self.numbering.take() {
+                    (self.log_number, self.begins_log) = (Some(number), false);
+                }
                 Ok(())
             }
             Err(error) => {
@@ -221,7 +235,26 @@ impl<'c> WriteConnection<'c> {
         self.notice_changes()?;
         requests.iter_mut().try_for_each(|request| self.apply(request, pace))?;
         let session_ends = requests.iter().any(|request| matches!(request, WriteCall::EndSession(_)));
-        Ok(self.mark_time(session_ends)?)
+        self.mark_time(session_ends)?;
+        Ok(self.number_log()?)
+    }
+
+    /// The log was moved into the database: the next commit begins it again.
+    pub(crate) fn begin_log(&mut self) {
+        self.begins_log = true;
+    }
+
+    /// The number of the log.
+    pub(crate) fn log_number(&self) -> Option<u64> {
+        self.log_number
+    }
+
+    fn number_log(&mut self) -> rusqlite::Result<()> {
+        if let Some(number) = self.log_number.filter(|_| self.begins_log) {
+            log_number::write(self.connection, number + 1)?;
+            self.numbering = Some(number + 1);
+        }
+        Ok(())
     }
 
     /// Whether guests have to be notified that the lead of the store's clock changed.
@@ -518,6 +551,7 @@ impl<'c> WriteConnection<'c> {
     fn roll_back(&mut self) {
         self.changes = Changes::default();
         self.marking = None;
+        self.numbering = None;
         self.has_graves = None;
         self.tables.forget();
         // Some errors have already rolled it back.

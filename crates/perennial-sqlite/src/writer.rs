@@ -8,16 +8,17 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use perennial_core::log;
-use perennial_core::store::StoreError;
+use perennial_core::store::{Changes, StoreError};
 use rusqlite::Connection;
 
 use crate::calls::{ReplyGuard, Work, WriteCall};
 use crate::checkpoint::Checkpoints;
 use crate::clock::Mark;
 use crate::failure::{Trouble, failed, unavailable};
+use crate::identity::Identity;
 use crate::log_watch::LogWatch;
 use crate::open::beside;
 use crate::options::SqliteOptions;
@@ -33,6 +34,9 @@ const OWNER_LOOKS_EVERY: Duration = Duration::from_millis(20);
 /// How often a guest looks for changes, at first and finally.
 const GUEST_LOOKS_EVERY: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(100));
 
+/// How often an idle store checks that its paths lead to its files.
+const FILES_CHECKED_EVERY: Duration = Duration::from_secs(1);
+
 pub(crate) struct Writer {
     pub(crate) shared: Arc<Shared>,
     pub(crate) path: PathBuf,
@@ -41,36 +45,45 @@ pub(crate) struct Writer {
     pub(crate) mark: Option<Mark>,
     pub(crate) options: SqliteOptions,
     pub(crate) lock: Option<OwnerLock>,
+    pub(crate) log_number: Option<u64>,
+    pub(crate) identity: Identity,
     pub(crate) readers: Vec<JoinHandle<()>>,
 }
 
 impl Writer {
     /// Runs until the store is closed.
     pub(crate) fn run(self) {
-        let Writer { shared, path, connection, data_version, mark, options, lock, readers } = self;
+        let Writer { shared, path, connection, data_version, mark, options, mut lock, readers, .. } = self;
+        let (log_number, identity) = (self.log_number, self.identity);
         let is_file = lock.is_some();
         let marks = is_file.then_some(mark);
-        let closing = match WriteConnection::new(&connection, data_version, &options, &shared.clock, marks) {
-            Ok(write_connection) => {
-                let mut writer_loop = WriterLoop {
-                    shared: &shared,
-                    write_connection,
-                    checkpoints: is_file.then(Checkpoints::new),
-                    log_watch: is_file.then(|| LogWatch::new(beside(&path, "-wal"))),
-                    path,
-                    looks_every: if shared.is_guest { GUEST_LOOKS_EVERY.0 } else { OWNER_LOOKS_EVERY },
-                };
-                catch_unwind(AssertUnwindSafe(|| writer_loop.work())).unwrap_or_else(|_| {
-                    let reason = "the writer thread panicked; this is a bug in Perennial";
-                    shared.health.fail(StoreError::Failed(reason.to_owned()));
+        let closing =
+            match WriteConnection::new(&connection, data_version, &options, &shared.clock, marks, log_number)
+            {
+                Ok(write_connection) => {
+                    let mut writer_loop = WriterLoop {
+                        shared: &shared,
+                        write_connection,
+                        checkpoints: is_file.then(Checkpoints::new),
+                        log_watch: is_file.then(|| LogWatch::new(beside(&path, "-wal"))),
+                        lock: lock.as_mut(),
+                        noted: log_number,
+                        identity,
+                        identity_checked: Instant::now(),
+                        path,
+                        looks_every: if shared.is_guest { GUEST_LOOKS_EVERY.0 } else { OWNER_LOOKS_EVERY },
+                    };
+                    catch_unwind(AssertUnwindSafe(|| writer_loop.work())).unwrap_or_else(|_| {
+                        let reason = "the writer thread panicked; this is a bug in Perennial";
+                        shared.health.fail(StoreError::Failed(reason.to_owned()));
+                        refuse_until_closed(&shared)
+                    })
+                }
+                Err(error) => {
+                    shared.health.fail(failed(&path, &error));
                     refuse_until_closed(&shared)
-                })
-            }
-            Err(error) => {
-                shared.health.fail(failed(&path, &error));
-                refuse_until_closed(&shared)
-            }
-        };
+                }
+            };
         for reader in readers {
             // A reader that panicked has sent no wrong reply.
             let _ = reader.join();
@@ -78,6 +91,9 @@ impl Writer {
         shared.watchers.clear();
         if let Err((_, error)) = connection.close() {
             tracing::warn!(target: log::STORE, %error, "database did not close cleanly");
+        }
+        if let Some(lock) = lock.as_mut().filter(|_| shared.health.check().is_err()) {
+            lock.leave_signed();
         }
         drop(lock);
         calling("a reply", || closing.give(Ok(())));
@@ -108,6 +124,11 @@ struct WriterLoop<'c> {
     checkpoints: Option<Checkpoints>,
     /// The owner looks for changes so often that a cheap check pays off.
     log_watch: Option<LogWatch>,
+    lock: Option<&'c mut OwnerLock>,
+    /// The number of the log in the lock file.
+    noted: Option<u64>,
+    identity: Identity,
+    identity_checked: Instant,
     looks_every: Duration,
 }
 
@@ -160,7 +181,12 @@ impl WriterLoop<'_> {
             return;
         }
         let written = match self.shared.health.check() {
-            Ok(()) => self.write_connection.write(&mut batch).map_err(|halt| self.explain(&halt)),
+            Ok(()) => {
+                self.number_log();
+                let written = self.write_connection.write(&mut batch).map_err(|halt| self.explain(&halt));
+                // Before anything is acknowledged.
+                written.and_then(|()| self.check_files())
+            }
             Err(failure) => Err(failure),
         };
         let members = batch.iter().map(WriteCall::weight).sum();
@@ -176,6 +202,35 @@ impl WriterLoop<'_> {
             let checkpointed = checkpoints.after_batch(self.write_connection.connection(), members);
             self.after_checkpoint(checkpointed);
         }
+    }
+
+    /// Lets the next commit number the log, if it begins it again.
+    fn number_log(&mut self) {
+        if self.checkpoints.as_mut().is_some_and(Checkpoints::take_log_moved) {
+            self.write_connection.begin_log();
+        }
+    }
+
+    /// Fails the store if its paths lead elsewhere, and notes the number of the log.
+    fn check_files(&mut self) -> Result<(), StoreError> {
+        self.identity_checked = Instant::now();
+        let number = self.write_connection.log_number();
+        let noted = match &mut self.lock {
+            Some(lock) if number != self.noted => lock.sign(number).map_err(|error| {
+                StoreError::Failed(format!(
+                    "the lock file of {} cannot be written: {error}",
+                    self.path.display()
+                ))
+            }),
+            _ => Ok(()),
+        };
+        self.noted = number;
+        let checked = noted.and_then(|()| self.identity.check());
+        if let Err(failure) = &checked {
+            tracing::error!(target: log::STORE, error = %failure, "store failed");
+            self.shared.health.fail(failure.clone());
+        }
+        checked
     }
 
     /// What a failed transaction means for its callers, and for the store.
@@ -200,6 +255,11 @@ impl WriterLoop<'_> {
 
     fn idle(&mut self) {
         if self.shared.health.check().is_err() {
+            return;
+        }
+        if self.identity_checked.elapsed() >= FILES_CHECKED_EVERY && self.check_files().is_err() {
+            // Callers that wait for news ask, and learn of the failure.
+            self.shared.watchers.tell(&Changes::ALL);
             return;
         }
         if !self.shared.watchers.is_empty() {

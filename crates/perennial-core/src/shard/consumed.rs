@@ -11,6 +11,13 @@ pub(super) struct Consumed {
 impl Consumed {
     /// How many numbers are remembered: far more than a page that is being read can contain.
     const REMEMBERED: usize = 20_000;
+    /// What a number takes in memory: its place in the order, and in a tree whose nodes are on average two thirds full.
+    const NUMBER_BYTES: u64 = 8 + 8 * 3 / 2 + 4;
+
+    /// What the numbers take in memory. It counts as much as the histories of idle executions (G11).
+    pub(super) fn bytes(&self) -> u64 {
+        self.order.len() as u64 * Consumed::NUMBER_BYTES
+    }
 
     pub(super) fn contains(&self, number: u64) -> bool {
         self.numbers.contains(&number)

@@ -19,7 +19,8 @@ pub struct ShardOptions {
     pub execution: ExecutionOptions,
     /// The maximum number of executions in memory, including blocked instances. Default 1,000 per shard.
     pub max_resident: usize,
-    /// The maximum total size of the histories of executions in memory; the most recently used execution stays even if
+    /// The maximum total size of the histories of executions in memory, and of the numbers of messages that were consumed
+    /// lately, which are remembered against pages that were read before; the most recently used execution stays even if
     /// its history alone exceeds it. Default 4 MiB per shard, which is 1 GiB for a node with all shards.
     pub max_resident_bytes: u64,
     /// How long an idle execution stays in memory. Default 5 minutes.

@@ -100,6 +100,11 @@ impl Shared {
         }
     }
 
+    /// What the numbers of finished rows take in memory.
+    pub(super) fn finished_bytes(&self) -> u64 {
+        self.consumed.bytes() + self.answered.bytes()
+    }
+
     /// A random number from this shard's own stream.
     pub(super) fn draw(&mut self) -> u64 {
         self.stream.draw()

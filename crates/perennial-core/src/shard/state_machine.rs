@@ -125,9 +125,9 @@ impl Shard {
         self.instances.len()
     }
 
-    /// The size of the histories of idle executions in memory.
+    /// The size of the histories of idle executions in memory, and of the numbers of finished rows.
     pub fn resident_bytes(&self) -> u64 {
-        self.shared.residents.bytes()
+        self.shared.residents.bytes() + self.shared.finished_bytes()
     }
 
     /// The numbers of the messages that are in memory.
@@ -494,7 +494,8 @@ impl Shard {
             return;
         }
         let ShardOptions { max_resident, max_resident_bytes, .. } = self.shared.options;
-        while let Some(key) = self.shared.residents.surplus(max_resident, max_resident_bytes) {
+        let max_bytes = max_resident_bytes.saturating_sub(self.shared.finished_bytes());
+        while let Some(key) = self.shared.residents.surplus(max_resident, max_bytes) {
             self.evict(now_ms, key);
         }
     }

@@ -222,6 +222,29 @@ fn g11_a_history_that_is_over_the_bytes_alone_stays_while_it_is_the_last_one_use
     assert!(is_dormant(&mut node, a));
 }
 
+#[test]
+fn i19_memory_of_consumed_message_numbers_counts_against_residency() {
+    let handlers = handlers_and("sponge", |ctx: OrchestrationContext, _: Payload| async move {
+        ctx.schedule_wait("n").await;
+        ctx.continue_as_new(()).await
+    });
+    let ids = ManualNode::ids_of_one_shard(3);
+    let [a, b, sponge] = [&ids[0], &ids[1], &ids[2]].map(String::as_str);
+    let mut node = ManualNode::with_options(handlers, heavy(30_000));
+    for id in [a, b] {
+        node.start("collect", id, load(10));
+        node.settle();
+    }
+    node.start("sponge", sponge, ());
+    node.settle();
+    assert_eq!(node.counters(a).evictions, 0, "their histories are within the limit");
+    for _ in 0..600 {
+        node.send_event(sponge, "n", "x");
+        node.pass_inbox().settle();
+    }
+    assert!(node.counters(a).evictions > 0, "the numbers of the messages are remembered");
+}
+
 /// An instance that panics at its first event.
 fn panics() -> Handlers {
     handlers_and("panics", |ctx: OrchestrationContext, _: Payload| async move {

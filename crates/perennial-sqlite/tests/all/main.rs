@@ -13,3 +13,4 @@ mod model;
 mod opening;
 mod ownership;
 mod read_only;
+mod surroundings;
