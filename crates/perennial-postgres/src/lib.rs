@@ -21,8 +21,8 @@
 //! | `sslrootcert=ca.pem` | trusted root certificates, instead of the system's |
 //!
 //! Code map: `store` implements the store's interface. The calls are in `commit` (with `batch`, `waves`, `new_rows` and
-//! `task_changes`), `send`, `sessions`, `passes`, `tasks`, `requests`, `upkeep`, `list`, `stats` and `check`. `pool`
-//! and `connection` run statements on the server, `failure` classifies its errors, and `hints` notifies other
+//! `task_changes`), `send`, `sessions`, `passes`, `reads`, `tasks`, `requests`, `upkeep`, `list`, `stats` and `check`. `gather`
+//! lets calls share a statement, `pool` and `connection` run statements on the server, `failure` classifies its errors, and `hints` notifies other
 //! processes. `schema` and `migrations/` define the tables and functions.
 
 mod arguments;
@@ -32,6 +32,7 @@ mod commit;
 mod connection;
 mod export;
 mod failure;
+mod gather;
 mod hints;
 mod import;
 mod inspect;
@@ -41,6 +42,7 @@ mod options;
 mod passes;
 mod plain_batch;
 mod pool;
+mod reads;
 mod requests;
 mod row;
 mod schema;

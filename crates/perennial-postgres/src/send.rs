@@ -1,4 +1,4 @@
-//! Sends messages from processes other than the owner.
+//! Sends messages from processes other than the owner. Those of one process share transactions.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -14,6 +14,7 @@ use uuid::Uuid;
 
 use crate::arguments::Arguments;
 use crate::failure::{Access, CallError};
+use crate::gather::{Bounds, Gather, Size};
 use crate::new_rows::{NewRows, check_row, indexed_key};
 use crate::row::{column, number, read_instance, storable, uuid};
 use crate::store::Inner;
@@ -31,6 +32,9 @@ pub(crate) struct Unread {
 /// Maximum number of bounds that are kept.
 const MAX_BOUNDS: usize = 4_096;
 const BOUND_LIFETIME: Duration = Duration::from_secs(1);
+
+/// Approximate size of a message's row, or of the row of an instance, without the message.
+const ROW_BYTES: usize = 300;
 
 impl Unread {
     /// Returns whether the server has to count the instance's messages. If not, the message about to be sent is added
@@ -69,18 +73,60 @@ struct Requests<'r> {
     attributes: (Vec<i32>, Vec<&'r str>, Vec<Vec<u8>>),
 }
 
-pub(crate) async fn send(inner: &Inner, requests: &[SendRequest]) -> Result<Vec<SendOutcome>, StoreError> {
+/// Sends of a process that wait for the one in progress, each with the requests of one call.
+pub(crate) type Sends = Gather<Vec<SendRequest>, Vec<SendOutcome>>;
+
+/// Upper bounds on what calls send in one transaction. Others wait for its locks.
+pub(crate) const BOUNDS: Bounds = Bounds { turns: 2, rows: 1_000, bytes: 4 << 20 };
+
+pub(crate) async fn send(inner: &Inner, requests: Vec<SendRequest>) -> Result<Vec<SendOutcome>, StoreError> {
     if requests.is_empty() {
         return Ok(Vec::new());
     }
+    requests.iter().try_for_each(check).map_err(StoreError::BatchRefused)?;
+    let bytes: usize = requests.iter().map(|request| ROW_BYTES + body_of(request).len()).sum();
+    let size = Size { rows: requests.len(), bytes: bytes as u64 };
+    inner.sends.call(requests, size, |calls| send_together(inner, calls)).await
+}
+
+/// Sends the requests of several calls in one transaction. If the server refuses something, each call is sent on its own,
+/// so that it fails alone.
+async fn send_together(
+    inner: &Inner,
+    calls: Vec<Vec<SendRequest>>,
+) -> Vec<Result<Vec<SendOutcome>, StoreError>> {
+    let requests: Vec<&SendRequest> = calls.iter().flatten().collect();
+    match write(inner, &requests).await {
+        Ok(outcomes) => {
+            let mut outcomes = outcomes.into_iter();
+            calls.iter().map(|call| outcomes.by_ref().take(call.len()).collect()).collect()
+        }
+        Err(StoreError::BatchRefused(_)) if calls.len() > 1 => {
+            let mut outcomes = Vec::with_capacity(calls.len());
+            for call in &calls {
+                let requests: Vec<&SendRequest> = call.iter().collect();
+                let written = write(inner, &requests).await;
+                outcomes.push(written.and_then(|outcomes| outcomes.into_iter().collect()));
+            }
+            outcomes
+        }
+        Err(error) => calls.iter().map(|_| Err(error.clone())).collect(),
+    }
+}
+
+/// Writes requests in one transaction. Returns the outcome of each.
+async fn write(
+    inner: &Inner,
+    requests: &[&SendRequest],
+) -> Result<Vec<Result<SendOutcome, StoreError>>, StoreError> {
     // Sorted by id, so that two calls for the same instances lock them in the same order. The sort is stable: messages
     // to one instance keep their order.
     let mut order: Vec<usize> = (0..requests.len()).collect();
-    order.sort_by_key(|place| id_of(&requests[*place]));
+    order.sort_by_key(|place| id_of(requests[*place]));
     let filler = filler();
     let mut arrays = Requests::default();
-    for (request, position) in order.iter().map(|place| &requests[*place]).zip(1..) {
-        arrays.add(request, position, &filler, &inner.unread).map_err(StoreError::BatchRefused)?;
+    for (request, position) in order.iter().map(|place| requests[*place]).zip(1..) {
+        arrays.add(request, position, &filler, &inner.unread);
     }
     let places: Vec<i32> = order.iter().map(|place| i32::try_from(*place + 1).unwrap_or(i32::MAX)).collect();
     let (at, most) = (inner.at(), MAX_UNREAD as i64);
@@ -90,21 +136,35 @@ pub(crate) async fn send(inner: &Inner, requests: &[SendRequest]) -> Result<Vec<
     arrays.rows.add_arguments(&mut arguments);
     arguments.ints(&arrays.attributes.0).texts(&arrays.attributes.1).bytes(&arrays.attributes.2);
     let rows = inner.call(SEND, &arguments.0, Access::Writes).await.map_err(CallError::into_error)?;
-    let mut outcomes: Vec<Option<SendOutcome>> = vec![None; requests.len()];
+    let missing = || Err(StoreError::CorruptRow("a message was sent without an outcome".to_owned()));
+    let mut outcomes: Vec<_> = requests.iter().map(|_| missing()).collect();
     let mut changes = Changes::default();
     for row in &rows {
         let position: i32 = column(row, 0)?;
         let place = usize::try_from(position).ok().and_then(|position| position.checked_sub(1));
         let Some(place) = place.and_then(|place| order.get(place)).copied() else { continue };
-        let result = outcome(inner, id_of(&requests[place]), row)?;
-        if matches!(result, SendOutcome::Sent(_) | SendOutcome::Duplicate(_)) {
-            changes.inbox.insert(ShardId::of(id_of(&requests[place])));
+        let id = id_of(requests[place]);
+        outcomes[place] = outcome(inner, id, row);
+        if matches!(outcomes[place], Ok(SendOutcome::Sent(_) | SendOutcome::Duplicate(_))) {
+            changes.inbox.insert(ShardId::of(id));
         }
-        outcomes[place] = Some(result);
     }
     inner.hints.notify(&changes);
-    let missing = || StoreError::CorruptRow("a message was sent without an outcome".to_owned());
-    outcomes.into_iter().map(|outcome| outcome.ok_or_else(missing)).collect()
+    Ok(outcomes)
+}
+
+/// Checks that PostgreSQL can store every value of a request unchanged.
+fn check(request: &SendRequest) -> Result<(), String> {
+    match request {
+        SendRequest::Start { row, .. } => check_row(row),
+        SendRequest::Message { dedupe, .. } => storable(dedupe.as_deref().unwrap_or_default()).map(drop),
+    }
+}
+
+fn body_of(request: &SendRequest) -> &[u8] {
+    match request {
+        SendRequest::Start { body, .. } | SendRequest::Message { body, .. } => body,
+    }
 }
 
 fn id_of(request: &SendRequest) -> &str {
@@ -132,16 +192,10 @@ fn outcome(inner: &Inner, id: &str, row: &Row) -> Result<SendOutcome, StoreError
 }
 
 impl<'r> Requests<'r> {
-    fn add(
-        &mut self,
-        request: &'r SendRequest,
-        position: i32,
-        filler: &'r InstanceRow,
-        unread: &Unread,
-    ) -> Result<(), String> {
+    /// Adds a request, which was [checked](check).
+    fn add(&mut self, request: &'r SendRequest, position: i32, filler: &'r InstanceRow, unread: &Unread) {
         match request {
             SendRequest::Start { row, body } => {
-                check_row(row)?;
                 self.kind.push(0);
                 self.key.push(Some(uuid(row.key)));
                 self.dedupe.push(None);
@@ -158,7 +212,7 @@ impl<'r> Requests<'r> {
             SendRequest::Message { key, dedupe, urgent, body, .. } => {
                 self.kind.push(1);
                 self.key.push(key.map(uuid));
-                self.dedupe.push(dedupe.as_deref().map(storable).transpose()?);
+                self.dedupe.push(dedupe.as_deref());
                 self.urgent.push(*urgent);
                 self.counts.push(unread.must_count(id_of(request)));
                 self.body.push(body);
@@ -167,7 +221,6 @@ impl<'r> Requests<'r> {
         }
         // No instance can have an id that cannot be stored.
         self.id.push(Cow::Borrowed(storable(id_of(request)).unwrap_or_default()));
-        Ok(())
     }
 }
 

@@ -13,10 +13,12 @@ use crate::failure::{Access, CallError, classify};
 use crate::hints::Hints;
 use crate::options::{PostgresOptions, Target};
 use crate::pool::Pool;
+use crate::reads::Reads;
 use crate::row::bound;
-use crate::send::Unread;
+use crate::send::{Sends, Unread};
 use crate::{
-    check, commit, export, import, list, passes, requests, schema, send, sessions, stats, tasks, upkeep,
+    check, commit, export, import, list, passes, reads, requests, schema, send, sessions, stats, tasks,
+    upkeep,
 };
 
 /// Maximum number of attempts if a transaction conflicts with another one.
@@ -44,6 +46,8 @@ pub(crate) struct Inner {
     pub(crate) pool: Pool,
     pub(crate) hints: Arc<Hints>,
     pub(crate) unread: Unread,
+    pub(crate) sends: Sends,
+    pub(crate) reads: Reads,
 }
 
 impl Inner {
@@ -141,7 +145,8 @@ impl PostgresStore {
         } else {
             drop(tokio::spawn(Arc::clone(&hints).poll()));
         }
-        let inner = Inner { target, pool, hints, unread: Unread::default() };
+        let (sends, reads) = (Sends::new(send::BOUNDS), Reads::default());
+        let inner = Inner { target, pool, hints, unread: Unread::default(), sends, reads };
         Ok(PostgresStore { inner: Arc::new(inner) })
     }
 }
@@ -264,7 +269,7 @@ impl AsyncStore for PostgresStore {
     }
 
     async fn send(&self, requests: Vec<SendRequest>) -> Result<Vec<SendOutcome>, StoreError> {
-        send::send(&self.inner, &requests).await
+        send::send(&self.inner, requests).await
     }
 
     async fn read_inbox(&self, session: SessionId, query: InboxQuery) -> Result<InboxPage, StoreError> {
@@ -303,7 +308,7 @@ impl AsyncStore for PostgresStore {
     }
 
     async fn find(&self, id: String) -> Result<Option<InstanceRow>, StoreError> {
-        passes::find(&self.inner, &id).await
+        reads::find(&self.inner, id).await
     }
 
     async fn load(
@@ -313,7 +318,7 @@ impl AsyncStore for PostgresStore {
         after_turn: u64,
         inbox: PageLimit,
     ) -> Result<Option<LoadedInstance>, StoreError> {
-        passes::load(&self.inner, key, after_turn, inbox).await
+        reads::load(&self.inner, key, after_turn, inbox).await
     }
 
     async fn read_turns(
@@ -324,7 +329,7 @@ impl AsyncStore for PostgresStore {
         after_turn: u64,
         limit: PageLimit,
     ) -> Result<Vec<TurnRow>, StoreError> {
-        passes::turns(&self.inner, key, execution, after_turn, limit).await
+        reads::turns(&self.inner, key, execution, after_turn, limit).await
     }
 
     async fn take_tasks(

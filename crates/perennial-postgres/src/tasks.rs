@@ -42,11 +42,12 @@ const HELD: &str = concat!(
 const RENEW: &str = "SELECT @.renew_tasks($1, $2, $3, $4, $5, $6, $7, $8)";
 const FINISH: &str = "SELECT * FROM @.finish_task($1, $2, $3, $4, $5, $6, $7)";
 const GIVE_BACK: &str = "SELECT * FROM @.give_back_tasks($1, $2, $3, $4, $5)";
-pub(crate) const OF_EXECUTION: &str = concat!(
+/// The tasks of the current executions of some instances, in no order.
+pub(crate) const OF_EXECUTIONS: &str = concat!(
     "SELECT ",
     task_columns!(),
-    " FROM @.tasks WHERE key = $1 AND execution = (SELECT i.execution FROM @.instances AS i WHERE i.key = $1) \
-     ORDER BY event"
+    " FROM @.tasks AS t WHERE key = ANY ($1) \
+     AND execution = (SELECT i.execution FROM @.instances AS i WHERE i.key = t.key)"
 );
 /// Leaves out the columns that can be large.
 const AFTER: &str = "SELECT key, execution, event, shard, state, holder, cancelled, attempt, due_ms, since_ms, heard_ms, \

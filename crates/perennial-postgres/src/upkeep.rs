@@ -8,7 +8,7 @@ use uuid::Uuid;
 
 use crate::connection::Argument;
 use crate::failure::Access;
-use crate::passes::BY_KEY;
+use crate::reads;
 use crate::row::{bound, column, read_instance, read_number, uuid};
 use crate::sessions::session_uuid;
 use crate::store::Inner;
@@ -45,9 +45,8 @@ async fn delete_keys(inner: &Inner, keys: &[Uuid], force: bool) -> Result<Vec<i1
 
 /// Deletes an instance that has not ended if its row is damaged, because no node can run it.
 async fn delete_damaged(inner: &Inner, key: Uuid) -> Result<DeleteOutcome, StoreError> {
-    let rows = inner.query(BY_KEY, &[(&key, Type::UUID)], Access::Reads).await?;
-    let Some(row) = rows.first() else { return Ok(DeleteOutcome::Gone) };
-    if read_instance(row, 0).is_ok_and(|row| row.is_sound()) {
+    let Some(row) = reads::by_key(inner, key).await? else { return Ok(DeleteOutcome::Gone) };
+    if read_instance(&row, 0).is_ok_and(|row| row.is_sound()) {
         return Ok(DeleteOutcome::NotEnded);
     }
     let codes = delete_keys(inner, &[key], true).await?;

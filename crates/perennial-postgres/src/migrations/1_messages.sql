@@ -30,6 +30,15 @@ DECLARE
     v_waiting bigint;
     v_key uuid;
 BEGIN
+    IF cardinality(r_kind) > 1 AND 1 = ANY (r_kind) THEN
+        -- Addressees are locked in the order of their keys, as by commits, to avoid deadlocks.
+        FOR v_key IN
+            SELECT DISTINCT i.key FROM unnest(r_kind, r_id) AS r (kind, id) JOIN instances AS i ON i.id = r.id
+            WHERE r.kind = 1 ORDER BY i.key
+        LOOP
+            PERFORM 1 FROM instances AS i WHERE i.key = v_key FOR KEY SHARE;
+        END LOOP;
+    END IF;
     SELECT array_agg(nextval('inbox_numbers')) INTO v_numbers FROM generate_series(1, cardinality(r_kind));
     FOR q IN 1..cardinality(r_kind) LOOP
         v_row := NULL;

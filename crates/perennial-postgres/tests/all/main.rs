@@ -13,4 +13,5 @@ mod model;
 mod opening;
 mod plain_batches;
 mod plans;
+mod sends;
 mod warnings;

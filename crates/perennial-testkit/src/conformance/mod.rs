@@ -214,6 +214,7 @@ macro_rules! __store_rules {
             s3_an_urgent_message_is_read_by_a_blocked_instance
             s3_ten_thousand_unread_messages_refuse_the_next
             s3_requests_of_a_call_are_independent
+            s3_concurrent_calls_have_outcomes_of_their_own
             s3_a_message_number_is_never_reused
             s3_a_message_for_another_key_finds_no_instance
             s3_a_message_arrives_when_the_store_inserts_it

@@ -214,6 +214,49 @@ pub fn s3_requests_of_a_call_are_independent(make: Make<'_>) {
     assert_eq!(subject.try_send(vec![]), Ok(vec![]));
 }
 
+pub fn s3_concurrent_calls_have_outcomes_of_their_own(make: Make<'_>) {
+    let subject = Subject::new(make);
+    let session = subject.own_all();
+    let (a, ended) = (row(1, "a"), InstanceRow { status: Status::Completed, ..row(2, "ended") });
+    subject.write(session, start(&a));
+    subject.write(session, member(&ended).inserting(ended.clone()));
+    let begin = |requests| {
+        let (reply, answer) = waiting();
+        subject.store().send(requests, reply);
+        answer
+    };
+    let mut answers = Vec::new();
+    for number in 0..50 {
+        let id = format!("new-{number}");
+        answers.push(begin(vec![starting(&row(100 + number, &id), "start"), message(&id, None, "hello")]));
+        answers.push(begin(vec![message("nobody", None, "lost"), message("a", None, "to a")]));
+        answers.push(begin(vec![message("ended", None, "late")]));
+        answers.push(begin(vec![message("a", Some("k"), "once")]));
+    }
+    let outcomes = answers.iter().map(|answer| answer_of(answer).expect("the send is answered"));
+    let (mut numbers, mut repeated) = (Vec::new(), Vec::new());
+    for (outcomes, place) in outcomes.zip((0..4).cycle()) {
+        let mut sent = |outcome: &SendOutcome| match outcome {
+            SendOutcome::Sent(number) => numbers.push(*number),
+            other => panic!("not sent: {other:?}"),
+        };
+        match (place, &outcomes[..]) {
+            (0, [start, message]) => [start, message].into_iter().for_each(sent),
+            (1, [SendOutcome::NoInstance, to_a]) => sent(to_a),
+            (2, [SendOutcome::Ended(row)]) => assert_eq!(**row, ended),
+            (3, [SendOutcome::Duplicate(number)]) => repeated.push(*number),
+            (3, [first]) => sent(first),
+            other => panic!("{other:?}"),
+        }
+    }
+    assert_eq!((numbers.len(), repeated.len()), (50 * 3 + 1, 49));
+    assert!(repeated.iter().all(|number| *number == repeated[0] && numbers.contains(number)));
+    let mut stored: Vec<_> = subject.inbox(session, 0, 1_000).iter().map(|row| row.number).collect();
+    stored.sort_unstable();
+    numbers.sort_unstable();
+    assert_eq!(stored, numbers, "what was sent is stored, once");
+}
+
 pub fn s3_a_message_number_is_never_reused(make: Make<'_>) {
     let subject = Subject::new(make);
     let session = subject.own_all();

@@ -125,8 +125,8 @@ impl Client {
             None => Some(self.row(id).await?.key),
         };
         self.look_until(id, || async move {
-            let is_over = self.row_of(id, key).await?.status.is_final();
-            if is_over { self.stored_ending(id, key).await.map(Some) } else { Ok(None) }
+            let row = self.row_of(id, key).await?;
+            if row.status.is_final() { self.ending_of(&row).await.map(Some) } else { Ok(None) }
         })
         .await
     }
