@@ -13,6 +13,7 @@
 //! examines one from outside.
 
 mod attributes;
+mod by_end;
 mod calls;
 mod check;
 mod checkpoint;

@@ -62,7 +62,7 @@ pub use commit::{
     InboxRow, Outgoing, SendOutcome, SendRequest,
 };
 pub use condition::{AttributeName, Comparison, Condition, FilterError, KeyRange, attribute};
-pub use criteria::{Criteria, Page, PageKey};
+pub use criteria::{Criteria, EndPlace, Page, PageKey};
 pub use error::StoreError;
 pub use memory::MemoryStore;
 pub use move_mark::{MoveMark, MoveSide};

@@ -292,6 +292,7 @@ macro_rules! __store_rules {
             s7_a_list_is_filtered_by_parent
             s7_a_list_is_filtered_by_attributes_as_json_text
             s7_a_list_is_filtered_by_times
+            h26_a_list_is_returned_in_the_order_of_the_end
             s7_random_filters_return_the_matching_rows
             s7_filters_of_a_list_apply_to_every_page
             s7_a_count_is_exact_up_to_a_bound

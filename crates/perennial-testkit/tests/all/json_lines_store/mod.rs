@@ -372,6 +372,10 @@ impl Store for JsonLinesStore {
 
     fn list(&self, filter: Criteria, after: Option<PageKey>, limit: usize, reply: Reply<Page>) {
         self.call(reply, |tables, _| {
+            if let Some(place) = filter.by_end {
+                let shown = tables.instances.values().filter(|row| filter.matches(row));
+                return Ok(place.page(shown.cloned().collect(), limit));
+            }
             let is_after = |key| match filter.newest_first {
                 true => after.is_none_or(|after| key < after),
                 false => after.is_none_or(|after| key > after),
