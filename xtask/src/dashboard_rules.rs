@@ -10,6 +10,7 @@ use flate2::write::GzEncoder;
 use serde_json::Value;
 
 use crate::licences;
+use crate::sizes::{FILE_LINES, LINE_COLUMNS};
 
 /// What a browser loads to show the first page, compressed.
 const FIRST_LOAD: usize = 120 << 10;
@@ -46,6 +47,29 @@ pub(crate) fn sizes(files: &BTreeMap<String, Vec<u8>>) -> Vec<String> {
     let whole: usize = files.values().map(Vec::len).sum();
     if whole > WHOLE {
         violations.push(format!("all files have {whole} bytes, {WHOLE} are allowed"));
+    }
+    violations
+}
+
+/// The files of the dashboard that are longer or wider than those of the workspace may be, one line each. What a program
+/// generates is not read by people.
+pub(crate) fn shapes(files: &BTreeMap<String, Vec<u8>>) -> Vec<String> {
+    let is_written = |name: &str| {
+        let kinds = [".ts", ".tsx", ".mjs", ".css"];
+        kinds.iter().any(|kind| name.ends_with(kind)) && !name.ends_with(".d.ts")
+    };
+    let mut violations = Vec::new();
+    for (name, bytes) in files.iter().filter(|(name, _)| is_written(name)) {
+        let text = String::from_utf8_lossy(bytes);
+        let lines = text.lines().count();
+        if lines > FILE_LINES {
+            violations.push(format!("ui/{name}: {lines} lines, the limit is {FILE_LINES}"));
+        }
+        for (number, line) in (1..).zip(text.lines()) {
+            if line.chars().count() > LINE_COLUMNS {
+                violations.push(format!("ui/{name}:{number}: more than {LINE_COLUMNS} columns"));
+            }
+        }
     }
     violations
 }
@@ -177,6 +201,22 @@ mod tests {
         assert!(found[0].starts_with("the first load has ") && found[0].contains("assets/a.js"), "{found:?}");
         assert!(found[1].starts_with("assets/b.js has "), "{found:?}");
         assert!(found[2].starts_with("all files have "), "{found:?}");
+    }
+
+    #[test]
+    fn long_files_and_wide_lines_of_the_pages_are_noticed() {
+        let long = "a\n".repeat(FILE_LINES + 1);
+        let wide = format!("// fine\n// {}\n", "ä".repeat(LINE_COLUMNS));
+        let written = files(&[
+            ("src/a.tsx", long),
+            ("src/b.css", wide.clone()),
+            ("src/schema.d.ts", wide.clone()),
+            ("tests/data.json", wide),
+        ]);
+        assert_eq!(
+            shapes(&written),
+            ["ui/src/a.tsx: 601 lines, the limit is 600", "ui/src/b.css:2: more than 130 columns"]
+        );
     }
 
     #[test]

@@ -12,11 +12,11 @@ use toml::Table;
 use crate::sources::Source;
 
 /// A longer file usually contains a second idea.
-const FILE_LINES: usize = 600;
+pub(crate) const FILE_LINES: usize = 600;
 /// A function should fit on a screen.
 const FUNCTION_LINES: usize = 80;
 /// The formatter limits code to 110 columns, but not comments and literals.
-const LINE_COLUMNS: usize = 130;
+pub(crate) const LINE_COLUMNS: usize = 130;
 
 /// Measurements by table of exceptions: the subject and its size.
 type Measured = BTreeMap<&'static str, BTreeMap<String, usize>>;

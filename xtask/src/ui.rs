@@ -81,12 +81,17 @@ fn compare(fresh: &Path) -> Result<(), Failure> {
 }
 
 fn rules() -> Result<(), Failure> {
-    announce(STEP, "sizes of its files, and its dependencies");
+    announce(STEP, "sizes of built files and sources, and dependencies");
     let io = |error: std::io::Error| Failure::new(STEP, error);
     let ui = workspace_root().join("ui");
     let read = |name: &str| std::fs::read_to_string(ui.join(name)).map_err(io);
     let mut violations = dashboard_rules::sizes(&files(&dist()).map_err(io)?);
     violations.extend(dashboard_rules::dependencies(&read("package.json")?, &read("package-lock.json")?));
+    for part in ["src", "tests"] {
+        let below = files(&ui.join(part)).map_err(io)?;
+        let named = below.into_iter().map(|(name, bytes)| (format!("{part}/{name}"), bytes)).collect();
+        violations.extend(dashboard_rules::shapes(&named));
+    }
     for violation in &violations {
         eprintln!("{violation}");
     }

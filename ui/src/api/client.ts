@@ -46,6 +46,9 @@ export function randomKey(): string {
 /** Called when the server no longer knows who asks. The frame shows the login. */
 export const onUnauthenticated: { call: () => void } = { call: () => {} };
 
+/** Called with the server's time of each answer, to half a second. The frame sets its clock by it. */
+export const onServerTime: { call: (atMs: number) => void } = { call: () => {} };
+
 /** Sends a request and returns the text of the answer. `path` is relative to the API's directory. */
 export async function request(method: Method, path: string, body?: string, init: RequestInit = {}): Promise<Response> {
   const headers = new Headers(init.headers);
@@ -57,6 +60,9 @@ export async function request(method: Method, path: string, body?: string, init:
     if (init.signal?.aborted === true) throw error;
     throw Problem.away(method !== "get");
   }
+  // A header of whole seconds, and of this moment only if no cache kept the answer.
+  const atMs = Date.parse(response.headers.get("Date") ?? "");
+  if (!Number.isNaN(atMs) && response.headers.get("Age") === null) onServerTime.call(atMs + 500);
   if (response.ok) return response;
   throw await problemOf(response);
 }
@@ -105,7 +111,11 @@ export function post<R extends RouteOf<"post">>(
   return call("post", route, bodyText(body), options as Options<Route, Method>) as Promise<Answer<R, "post">>;
 }
 
-export function put<R extends RouteOf<"put">>(route: R, body: Sent<Body<R, "put">>, options: Options<R, "put"> = {}): Promise<void> {
+export function put<R extends RouteOf<"put">>(
+  route: R,
+  body: Sent<Body<R, "put">>,
+  options: Options<R, "put"> = {},
+): Promise<void> {
   return call("put", route, bodyText(body), options as Options<Route, Method>) as Promise<void>;
 }
 

@@ -35,9 +35,9 @@ export type Answer<R extends Route, M extends Method = "get"> = Good<Call<R, M>>
 export type Body<R extends Route, M extends Method> =
   Call<R, M> extends { requestBody?: infer B } ? Json<NonNullable<B>> : undefined;
 /** The query parameters of a route. Filters by attribute (`attr.NAME`) are added by name. */
-export type Query<R extends Route, M extends Method> = (
-  Call<R, M> extends { parameters: { query?: infer Q } } ? Omit<NonNullable<Q>, "attr."> : object
-) & { [attribute: `attr.${string}`]: string };
+export type Query<R extends Route, M extends Method> = (Call<R, M> extends { parameters: { query?: infer Q } }
+  ? Omit<NonNullable<Q>, "attr.">
+  : object) & { [attribute: `attr.${string}`]: string };
 
 /** A count that is exact up to the store's limit. */
 export interface Count {

@@ -74,9 +74,22 @@ export function Chart({ label, series, bars, onOpen }: Props): JSX.Element {
   };
   return (
     <div class="chart">
-      <div ref={box} class="chart-plot" role="slider" tabIndex={0} aria-label={label} aria-valuemin={0} aria-valuemax={bars.length - 1}
-        aria-valuenow={at ?? bars.length - 1} aria-valuetext={saying(shown ?? bars.at(-1), series)} onKeyDown={keyed} onBlur={() => setAt(null)}
-        onPointerMove={place} onPointerLeave={() => setAt(null)} onClick={() => shown !== undefined && onOpen(shown)}>
+      <div
+        ref={box}
+        class="chart-plot"
+        role="slider"
+        tabIndex={0}
+        aria-label={label}
+        aria-valuemin={0}
+        aria-valuemax={bars.length - 1}
+        aria-valuenow={at ?? bars.length - 1}
+        aria-valuetext={saying(shown ?? bars.at(-1), series)}
+        onKeyDown={keyed}
+        onBlur={() => setAt(null)}
+        onPointerMove={place}
+        onPointerLeave={() => setAt(null)}
+        onClick={() => shown !== undefined && onOpen(shown)}
+      >
         {width > 0 && <Plot series={series} bars={bars} width={width} left={left} step={step} top={top} at={at} />}
         {shown !== undefined && at !== null && <Tip bar={shown} series={series} x={left + (at + 0.5) * step} width={width} />}
       </div>
@@ -85,8 +98,22 @@ export function Chart({ label, series, bars, onOpen }: Props): JSX.Element {
   );
 }
 
-function Plot({ series, bars, width, left, step, top, at }: {
-  series: readonly Series[]; bars: readonly Bar[]; width: number; left: number; step: number; top: number; at: number | null;
+function Plot({
+  series,
+  bars,
+  width,
+  left,
+  step,
+  top,
+  at,
+}: {
+  series: readonly Series[];
+  bars: readonly Bar[];
+  width: number;
+  left: number;
+  step: number;
+  top: number;
+  at: number | null;
 }): JSX.Element {
   const base = HEIGHT - AXIS_PX;
   const scale = (base - TOP_PX) / top;
@@ -117,15 +144,23 @@ function Plot({ series, bars, width, left, step, top, at }: {
         return (
           <g key={value}>
             <line x1={left} x2={width} y1={y} y2={y} class={value === 0 ? "base" : "grid"} />
-            {Number.isInteger(value) && <text x={left - 6} y={y + 3.5} text-anchor="end">{value.toLocaleString("en")}</text>}
+            {Number.isInteger(value) && (
+              <text x={left - 6} y={y + 3.5} text-anchor="end">
+                {value.toLocaleString("en")}
+              </text>
+            )}
           </g>
         );
       })}
       {at !== null && <rect class="at" x={left + at * step} y={TOP_PX} width={step} height={base - TOP_PX} />}
       {unknown.length > 0 && <path class="unknown" d={unknown.join("")} />}
-      {paths.map((path, which) => <path key={which} d={path} style={{ fill: series[which]?.colour }} />)}
+      {paths.map((path, which) => (
+        <path key={which} d={path} style={{ fill: series[which]?.colour }} />
+      ))}
       {ticks.map(({ index, from }) => (
-        <text key={index} x={Math.max(left + index * step, left)} y={HEIGHT - 5}>{clock(from, withDay)}</text>
+        <text key={index} x={Math.max(left + index * step, left)} y={HEIGHT - 5}>
+          {clock(from, withDay)}
+        </text>
       ))}
     </svg>
   );
@@ -138,14 +173,20 @@ function isTick(bars: readonly Bar[], index: number, every: number, withDay: boo
   const width = bar.to - bar.from;
   const offset = timeForm.value === "utc" ? 0 : new Date(bar.from).getTimezoneOffset() * 60_000;
   const local = bar.from - offset;
-  const round = withDay ? 86_400_000 : [5, 10, 15, 30, 60, 120, 180, 240, 360, 720, 1440].map((minutes) => minutes * 60_000).find((size) => size >= width * every) ?? 86_400_000;
+  const round = withDay
+    ? 86_400_000
+    : ([5, 10, 15, 30, 60, 120, 180, 240, 360, 720, 1440]
+        .map((minutes) => minutes * 60_000)
+        .find((size) => size >= width * every) ?? 86_400_000);
   return local % round < width;
 }
 
 function saying(bar: Bar | undefined, series: readonly Series[]): string {
   if (bar === undefined) return "nothing";
   if (bar.values === null) return `${exactText(bar.from).split("\n")[0] ?? ""}: not counted`;
-  const parts = bar.values.flatMap((value, which) => (value > 0 ? [`${value.toLocaleString("en")} ${series[which]?.name ?? ""}`] : []));
+  const parts = bar.values.flatMap((value, which) =>
+    value > 0 ? [`${value.toLocaleString("en")} ${series[which]?.name ?? ""}`] : [],
+  );
   return `${exactText(bar.from).split("\n")[0]?.slice(0, 16) ?? ""}: ${parts.join(", ") || "none"}`;
 }
 
@@ -153,13 +194,29 @@ function Tip({ bar, series, x, width }: { bar: Bar; series: readonly Series[]; x
   const side = x > width / 2 ? { right: `${width - x + 10}px` } : { left: `${x + 10}px` };
   return (
     <div class="chart-tip" style={side}>
-      <strong>{clock(bar.from, false)}–{clock(bar.to, false)}</strong>
-      {bar.values === null
-        ? <span class="muted">not counted</span>
-        : bar.values.map((value, which) => (value > 0 || bar.values?.length === 1) && (
-            <span key={which} class="row"><Key colour={series[which]?.colour ?? ""} />{series[which]?.name}<b class="push">{value.toLocaleString("en")}{bar.more === true ? "+" : ""}</b></span>
-          ))}
-      {bar.values !== null && bar.values.length > 1 && bar.values.every((value) => value === 0) && <span class="muted">none</span>}
+      <strong>
+        {clock(bar.from, false)}–{clock(bar.to, false)}
+      </strong>
+      {bar.values === null ? (
+        <span class="muted">not counted</span>
+      ) : (
+        bar.values.map(
+          (value, which) =>
+            (value > 0 || bar.values?.length === 1) && (
+              <span key={which} class="row">
+                <Key colour={series[which]?.colour ?? ""} />
+                {series[which]?.name}
+                <b class="push">
+                  {value.toLocaleString("en")}
+                  {bar.more === true ? "+" : ""}
+                </b>
+              </span>
+            ),
+        )
+      )}
+      {bar.values !== null && bar.values.length > 1 && bar.values.every((value) => value === 0) && (
+        <span class="muted">none</span>
+      )}
     </div>
   );
 }
@@ -176,12 +233,27 @@ function Table({ label, series, bars }: { label: string; series: readonly Series
       {isOpen && (
         <div class="chart-scroll" tabIndex={0} role="region" aria-label={`${label}, as a table`}>
           <table class="table">
-            <thead><tr><th scope="col">From</th>{series.map(({ name }) => <th key={name} scope="col" class="num">{name}</th>)}</tr></thead>
+            <thead>
+              <tr>
+                <th scope="col">From</th>
+                {series.map(({ name }) => (
+                  <th key={name} scope="col" class="num">
+                    {name}
+                  </th>
+                ))}
+              </tr>
+            </thead>
             <tbody>
               {bars.map((bar) => (
                 <tr key={bar.from}>
-                  <td><Time ms={bar.from} form="clock" /></td>
-                  {series.map(({ name }, which) => <td key={name} class="num">{bar.values === null ? "not counted" : (bar.values[which] ?? 0).toLocaleString("en")}</td>)}
+                  <td>
+                    <Time ms={bar.from} form="clock" />
+                  </td>
+                  {series.map(({ name }, which) => (
+                    <td key={name} class="num">
+                      {bar.values === null ? "not counted" : (bar.values[which] ?? 0).toLocaleString("en")}
+                    </td>
+                  ))}
                 </tr>
               ))}
             </tbody>

@@ -1,5 +1,6 @@
 // What ends, deletes or reaches many is confirmed here: one sentence that says what will happen to what and to how many, a
-// reason, a button that names the verb, and the same action for a terminal. What cannot be undone wants the id or the number typed.
+// reason, a button that names the verb, and the same action for a terminal.
+// What cannot be undone wants the id or the number typed.
 import { signal } from "@preact/signals";
 import type { ComponentChildren, JSX } from "preact";
 import { useState } from "preact/hooks";
@@ -63,7 +64,9 @@ function Ask({ question, onClose }: { question: Question; onClose: () => void })
   };
   const footer = (
     <>
-      <Button kind="quiet" onClick={onClose}>Cancel</Button>
+      <Button kind="quiet" onClick={onClose}>
+        Cancel
+      </Button>
       <Button kind={question.isDanger === true ? "danger" : "primary"} whyNot={whyNot} onClick={() => void submit()}>
         {question.verb}
       </Button>
@@ -76,15 +79,29 @@ function Ask({ question, onClose }: { question: Question; onClose: () => void })
       {question.hasReason === true && (
         <div class="labelled">
           <label for="confirm-reason">Reason (recorded with your name)</label>
-          <input id="confirm-reason" class="field" value={reason} maxLength={1000} autocomplete="off"
-            onInput={(event) => setReason(event.currentTarget.value)} />
+          <input
+            id="confirm-reason"
+            class="field"
+            value={reason}
+            maxLength={1000}
+            autocomplete="off"
+            onInput={(event) => setReason(event.currentTarget.value)}
+          />
         </div>
       )}
       {question.typed !== undefined && (
         <div class="labelled">
-          <label for="confirm-typed">Type <code>{question.typed}</code> to confirm</label>
-          <input id="confirm-typed" class="field mono" value={typed} autocomplete="off" spellcheck={false}
-            onInput={(event) => setTyped(event.currentTarget.value)} />
+          <label for="confirm-typed">
+            Type <code>{question.typed}</code> to confirm
+          </label>
+          <input
+            id="confirm-typed"
+            class="field mono"
+            value={typed}
+            autocomplete="off"
+            spellcheck={false}
+            onInput={(event) => setTyped(event.currentTarget.value)}
+          />
         </div>
       )}
       {problem !== null && <Problem problem={problem} />}

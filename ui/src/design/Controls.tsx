@@ -1,5 +1,6 @@
 // Small controls: chips, tabs, segmented switches, counts, buttons that say why they are disabled.
 import type { ComponentChildren, JSX } from "preact";
+import { useEffect, useRef } from "preact/hooks";
 
 import type { Count } from "../api/types.ts";
 import { Icon } from "./icons.tsx";
@@ -68,7 +69,7 @@ export interface Tab<T extends string> {
   count?: number | undefined;
 }
 
-/** Tabs whose selection is part of the URL: `onSelect` changes a parameter. The panel is `<div role="tabpanel" id={`panel-${id}`}>`. */
+/** Tabs whose selection is part of the URL: `onSelect` changes a parameter. The panels have the ids `panel-ID`. */
 export function Tabs<T extends string>(props: {
   label: string;
   tabs: readonly Tab<T>[];
@@ -83,8 +84,14 @@ export function Tabs<T extends string>(props: {
     props.onSelect(next.id);
     document.getElementById(`tab-${next.id}`)?.focus();
   };
+  // On a small screen the selected one may be out of sight.
+  const list = useRef<HTMLDivElement>(null);
+  useEffect(() => {
+    list.current?.querySelector("[aria-selected=true]")?.scrollIntoView({ block: "nearest", inline: "center" });
+  }, [props.selected]);
   return (
     <div
+      ref={list}
       class="tabs"
       role="tablist"
       aria-label={props.label}

@@ -32,7 +32,11 @@ function copyBySelection(text: string): boolean {
   return done;
 }
 
-export function CopyButton({ text, label = "Copy", kind = "quiet small icon" }: {
+export function CopyButton({
+  text,
+  label = "Copy",
+  kind = "quiet small icon",
+}: {
   text: string | (() => string);
   label?: string;
   kind?: string;
@@ -106,7 +110,17 @@ export function SameAs({ of }: { of: Equivalent }): JSX.Element {
     <details class="same-as">
       <summary>The same in a terminal</summary>
       <div class="stack">
-        {of.cli !== null && <Segments label="Form" options={[["cli", "perennial"], ["curl", "curl"]]} value={form} onChange={setForm} />}
+        {of.cli !== null && (
+          <Segments
+            label="Form"
+            options={[
+              ["cli", "perennial"],
+              ["curl", "curl"],
+            ]}
+            value={form}
+            onChange={setForm}
+          />
+        )}
         <CodeLine text={form === "cli" && of.cli !== null ? cliLine(of.cli) : curlLine(of)} />
       </div>
     </details>

@@ -20,13 +20,24 @@ export function Fold(props: {
   return (
     <li class={`fold ${props.isOpen ? "open" : ""} ${props.class ?? ""}`}>
       <div class="fold-head">
-        <button type="button" class="fold-toggle" data-row aria-expanded={props.isOpen} aria-controls={props.isOpen ? id : undefined} onClick={props.onToggle}>
+        <button
+          type="button"
+          class="fold-toggle"
+          data-row
+          aria-expanded={props.isOpen}
+          aria-controls={props.isOpen ? id : undefined}
+          onClick={props.onToggle}
+        >
           <Icon name={props.isOpen ? "chevronDown" : "chevronRight"} size={14} />
           {props.title}
         </button>
         {props.children}
       </div>
-      {props.isOpen && <div class="fold-body" id={id}>{props.body()}</div>}
+      {props.isOpen && (
+        <div class="fold-body" id={id}>
+          {props.body()}
+        </div>
+      )}
     </li>
   );
 }
@@ -35,7 +46,9 @@ export function Fold(props: {
 export function useRowKeys(): void {
   const step = (by: number) => {
     const rows = [...document.querySelectorAll<HTMLElement>("main [data-row]")];
-    const at = rows.findIndex((row) => row === document.activeElement || row.parentElement?.contains(document.activeElement) === true);
+    const at = rows.findIndex(
+      (row) => row === document.activeElement || row.parentElement?.contains(document.activeElement) === true,
+    );
     const next = at < 0 ? (by > 0 ? 0 : rows.length - 1) : Math.min(Math.max(at + by, 0), rows.length - 1);
     rows[next]?.focus();
     rows[next]?.scrollIntoView({ block: "nearest" });

@@ -3,8 +3,15 @@
 import type { ComponentChildren, JSX } from "preact";
 
 // Controls, line separators, bidi controls, zero-width characters, variation selectors' kin, tags, lone surrogates.
-const INVISIBLE =
-  /[\u0000-\u001f\u007f-\u009f\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u2028-\u202e\u2060-\u206f\u3164\ufeff\uffa0\ufff9-\ufffc]|[\u{e0000}-\u{e007f}]|\p{Cs}/gu;
+const INVISIBLE = new RegExp(
+  [
+    String.raw`[\u0000-\u001f\u007f-\u009f\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u2028-\u202e]`,
+    String.raw`[\u2060-\u206f\u3164\ufeff\uffa0\ufff9-\ufffc]`,
+    String.raw`[\u{e0000}-\u{e007f}]`,
+    String.raw`\p{Cs}`,
+  ].join("|"),
+  "gu",
+);
 
 function codeOf(character: string): string {
   return `U+${(character.codePointAt(0) ?? 0).toString(16).toUpperCase().padStart(4, "0")}`;
@@ -31,9 +38,13 @@ export function Id({ text, href, isClipped = false }: { text: string; href?: str
   const kind = isClipped ? "id clip" : "id";
   const title = isClipped ? text : undefined;
   return href === undefined ? (
-    <bdi class={kind} title={title}>{shown}</bdi>
+    <bdi class={kind} title={title}>
+      {shown}
+    </bdi>
   ) : (
-    <a class={kind} href={href} title={title}>{shown}</a>
+    <a class={kind} href={href} title={title}>
+      {shown}
+    </a>
   );
 }
 

@@ -34,7 +34,11 @@ export function bytesText(bytes: number): string {
 export function Payload({ value, name = "payload" }: { value: unknown; name?: string }): JSX.Element {
   const hidden = hiddenBytes(value);
   if (hidden !== null) {
-    return <div class="json"><p class="note">Hidden from readers; {bytesText(hidden)}. Operators can see it.</p></div>;
+    return (
+      <div class="json">
+        <p class="note">Hidden from readers; {bytesText(hidden)}. Operators can see it.</p>
+      </div>
+    );
   }
   return <Json text={textOf(value)} name={name} />;
 }
@@ -85,23 +89,48 @@ function Viewer({ root, text, name }: { root: JsonNode; text: string; name: stri
     requestAnimationFrame(() => list.current?.scrollTo(line, "center"));
   };
   const draw = (line: JsonLine) => (
-    <Line line={line} text={text} isFolded={folded.has(line.node)} isMatch={matching.has(line.node)} isHere={line.node === here}
-      onToggle={toggle} onOpen={(node, inner) => setOpened({ node, text: inner })} />
+    <Line
+      line={line}
+      text={text}
+      isFolded={folded.has(line.node)}
+      isMatch={matching.has(line.node)}
+      isHere={line.node === here}
+      onToggle={toggle}
+      onOpen={(node, inner) => setOpened({ node, text: inner })}
+    />
   );
   const isLong = lines.length > VIRTUAL_FROM;
   return (
     <div class={`json ${isWrapped && !isLong ? "wrap" : ""}`}>
       {root.children.length > 0 && (
-        <Tools words={words} found={matches.length} at={at} name={name} text={text} canWrap={!isLong} isWrapped={isWrapped}
-          onWords={(next) => { setWords(next); setAt(0); }} onStep={(by) => step(at + by)} onWrap={() => setWrapped(!isWrapped)}
-          onFold={() => setFolded(folded.size > 0 ? new Set() : new Set(foldable(root, 1)))} isFolded={folded.size > 0} />
+        <Tools
+          words={words}
+          found={matches.length}
+          at={at}
+          name={name}
+          text={text}
+          canWrap={!isLong}
+          isWrapped={isWrapped}
+          onWords={(next) => {
+            setWords(next);
+            setAt(0);
+          }}
+          onStep={(by) => step(at + by)}
+          onWrap={() => setWrapped(!isWrapped)}
+          onFold={() => setFolded(folded.size > 0 ? new Set() : new Set(foldable(root, 1)))}
+          isFolded={folded.size > 0}
+        />
       )}
       {isLong ? (
         <Virtual class="lines tall" count={lines.length} rowHeight={LINE_PX} handle={list} keyOf={(index) => index} label={name}>
           {(index) => draw(lines[index] as JsonLine)}
         </Virtual>
       ) : (
-        <div class="lines" tabIndex={0} role="group" aria-label={name}>{lines.map((line, index) => <div key={index}>{draw(line)}</div>)}</div>
+        <div class="lines" tabIndex={0} role="group" aria-label={name}>
+          {lines.map((line, index) => (
+            <div key={index}>{draw(line)}</div>
+          ))}
+        </div>
       )}
       {opened !== null && <Inner of={opened} onClose={() => setOpened(null)} />}
     </div>
@@ -109,27 +138,51 @@ function Viewer({ root, text, name }: { root: JsonNode; text: string; name: stri
 }
 
 function Tools(props: {
-  words: string; found: number; at: number; name: string; text: string; canWrap: boolean; isWrapped: boolean; isFolded: boolean;
-  onWords: (words: string) => void; onStep: (by: number) => void; onWrap: () => void; onFold: () => void;
+  words: string;
+  found: number;
+  at: number;
+  name: string;
+  text: string;
+  canWrap: boolean;
+  isWrapped: boolean;
+  isFolded: boolean;
+  onWords: (words: string) => void;
+  onStep: (by: number) => void;
+  onWrap: () => void;
+  onFold: () => void;
 }): JSX.Element {
   return (
     <div class="tools">
-      <input class="field" type="search" placeholder="Search" aria-label={`Search in ${props.name}`} value={props.words}
+      <input
+        class="field"
+        type="search"
+        placeholder="Search"
+        aria-label={`Search in ${props.name}`}
+        value={props.words}
         onInput={(event) => props.onWords(event.currentTarget.value)}
         onKeyDown={(event) => {
           if (event.key !== "Enter") return;
           event.preventDefault();
           props.onStep(event.shiftKey ? -1 : props.at === 0 && !event.repeat ? 0 : 1);
-        }} />
+        }}
+      />
       {props.words !== "" && (
         <>
-          <span class="count" role="status">{props.found === 0 ? "none" : `${props.at + 1} of ${props.found}`}</span>
-          <button type="button" class="button quiet small" onClick={() => props.onStep(1)}>Next</button>
+          <span class="count" role="status">
+            {props.found === 0 ? "none" : `${props.at + 1} of ${props.found}`}
+          </span>
+          <button type="button" class="button quiet small" onClick={() => props.onStep(1)}>
+            Next
+          </button>
         </>
       )}
-      <button type="button" class="button quiet small" onClick={props.onFold}>{props.isFolded ? "Unfold all" : "Fold all"}</button>
+      <button type="button" class="button quiet small" onClick={props.onFold}>
+        {props.isFolded ? "Unfold all" : "Fold all"}
+      </button>
       {props.canWrap && (
-        <button type="button" class="button quiet small" aria-pressed={props.isWrapped} onClick={props.onWrap}>Wrap</button>
+        <button type="button" class="button quiet small" aria-pressed={props.isWrapped} onClick={props.onWrap}>
+          Wrap
+        </button>
       )}
       <CopyButton text={props.text} label="Copy all" />
       <Download text={props.text} name={props.name} />
@@ -138,8 +191,13 @@ function Tools(props: {
 }
 
 function Line(props: {
-  line: JsonLine; text: string; isFolded: boolean; isMatch: boolean; isHere: boolean;
-  onToggle: (node: JsonNode) => void; onOpen: (node: JsonNode, inner: string) => void;
+  line: JsonLine;
+  text: string;
+  isFolded: boolean;
+  isMatch: boolean;
+  isHere: boolean;
+  onToggle: (node: JsonNode) => void;
+  onOpen: (node: JsonNode, inner: string) => void;
 }): JSX.Element {
   const { node, part } = props.line;
   const hasFold = node.children.length > 0 && part === "open";
@@ -151,19 +209,32 @@ function Line(props: {
     <div class={`line ${props.isMatch && part === "open" ? "match" : ""} ${props.isHere && part === "open" ? "at" : ""}`}>
       <span style={{ paddingInlineStart: `${Math.min(node.depth, 40) * 0.9}rem` }} />
       {hasFold ? (
-        <button type="button" class="fold" aria-expanded={!props.isFolded} aria-label={`${pathOf(node)}`} onClick={() => props.onToggle(node)}>
+        <button
+          type="button"
+          class="fold"
+          aria-expanded={!props.isFolded}
+          aria-label={`${pathOf(node)}`}
+          onClick={() => props.onToggle(node)}
+        >
           <Icon name={props.isFolded ? "chevronRight" : "chevronDown"} size={12} />
         </button>
       ) : (
         <span class="fold" />
       )}
       <span class="text">
-        {node.key !== null && part === "open" && <><span class="key">{visible(node.key)}</span><span class="punct">: </span></>}
+        {node.key !== null && part === "open" && (
+          <>
+            <span class="key">{visible(node.key)}</span>
+            <span class="punct">: </span>
+          </>
+        )}
         {node.kind === "object" || node.kind === "array" ? (
           <span class="punct">
             {part === "close" ? close : open}
             {part === "open" && props.isFolded && (
-              <button type="button" class="more" onClick={() => props.onToggle(node)}>{node.children.length.toLocaleString("en")}</button>
+              <button type="button" class="more" onClick={() => props.onToggle(node)}>
+                {node.children.length.toLocaleString("en")}
+              </button>
             )}
             {part === "open" && ends && close}
           </span>
@@ -182,7 +253,15 @@ function Line(props: {
   );
 }
 
-function Scalar({ node, own, onOpen }: { node: JsonNode; own: string; onOpen: (node: JsonNode, inner: string) => void }): JSX.Element {
+function Scalar({
+  node,
+  own,
+  onOpen,
+}: {
+  node: JsonNode;
+  own: string;
+  onOpen: (node: JsonNode, inner: string) => void;
+}): JSX.Element {
   if (node.kind !== "string") return <span class={node.kind}>{own}</span>;
   const inner = own.length > 2 && (own.length > LONG_STRING || /\\n|^"\s*[[{]/.test(own)) ? unquote(own) : null;
   return (
@@ -203,9 +282,15 @@ function Inner({ of, onClose }: { of: { node: JsonNode; text: string }; onClose:
     <div class="note stack">
       <div class="row">
         <code>{pathOf(of.node)}</code>
-        <button type="button" class="button quiet small push" onClick={onClose}>Close</button>
+        <button type="button" class="button quiet small push" onClick={onClose}>
+          Close
+        </button>
       </div>
-      {/^\s*[[{]/.test(of.text) ? <Json text={of.text} name={pathOf(of.node)} /> : <pre class="plain">{visible(of.text.slice(0, PREVIEW_CHARS), true)}</pre>}
+      {/^\s*[[{]/.test(of.text) ? (
+        <Json text={of.text} name={pathOf(of.node)} />
+      ) : (
+        <pre class="plain">{visible(of.text.slice(0, PREVIEW_CHARS), true)}</pre>
+      )}
     </div>
   );
 }
@@ -214,19 +299,30 @@ function Preview({ text, name, why }: { text: string; name: string; why: string 
   return (
     <div class="json wrap">
       <div class="tools">
-        <span class="note">{why} {bytesText(new Blob([text]).size)}.</span>
+        <span class="note">
+          {why} {bytesText(new Blob([text]).size)}.
+        </span>
         <span class="push" />
         <CopyButton text={text} label="Copy all" />
         <Download text={text} name={name} />
       </div>
-      <pre class="lines plain" tabIndex={0}>{visible(text.slice(0, PREVIEW_CHARS), true)}{text.length > PREVIEW_CHARS ? "…" : ""}</pre>
+      <pre class="lines plain" tabIndex={0}>
+        {visible(text.slice(0, PREVIEW_CHARS), true)}
+        {text.length > PREVIEW_CHARS ? "…" : ""}
+      </pre>
     </div>
   );
 }
 
 function Download({ text, name }: { text: string; name: string }): JSX.Element {
   return (
-    <button type="button" class="button quiet small icon" aria-label="Download" title="Download" onClick={() => download(`${name}.json`, text, "application/json")}>
+    <button
+      type="button"
+      class="button quiet small icon"
+      aria-label="Download"
+      title="Download"
+      onClick={() => download(`${name}.json`, text, "application/json")}
+    >
       <Icon name="download" size={14} />
     </button>
   );

@@ -22,10 +22,11 @@ export function Menu(props: {
   const toggled = (event: ToggleEvent) => {
     const opens = event.newState === "open";
     setOpen(opens);
-    if (opens) requestAnimationFrame(() => {
-      place(button.current, menu.current);
-      menu.current?.querySelector<HTMLElement>("[autofocus], .menu-item, input, button")?.focus();
-    });
+    if (opens)
+      requestAnimationFrame(() => {
+        place(button.current, menu.current);
+        menu.current?.querySelector<HTMLElement>("[autofocus], .menu-item, input, button")?.focus();
+      });
     else if (menu.current?.contains(document.activeElement) === true) button.current?.focus();
   };
   return (
@@ -89,7 +90,11 @@ export function MenuItem(props: {
   const kind = `menu-item ${props.isDanger === true ? "danger" : ""}`;
   const role = props.isChecked === undefined ? "menuitem" : "menuitemcheckbox";
   if (props.href !== undefined && (props.whyNot ?? null) === null) {
-    return <a role={role} class={kind} href={props.href} onClick={props.onClick}>{props.children}</a>;
+    return (
+      <a role={role} class={kind} href={props.href} onClick={props.onClick}>
+        {props.children}
+      </a>
+    );
   }
   const isOff = props.whyNot !== null && props.whyNot !== undefined;
   return (

@@ -5,15 +5,17 @@ import type { ComponentChildren, JSX } from "preact";
 import { textOf } from "../api/json.ts";
 import type { Loaded } from "../api/load.ts";
 import type { Problem as ProblemError } from "../api/problem.ts";
+import { connection } from "../api/stream/stream.ts";
 import { Code } from "./Copy.tsx";
 import { Text } from "./Id.tsx";
+import { capital } from "./Rich.tsx";
 
 export function Problem({ problem, onRetry }: { problem: ProblemError; onRetry?: (() => void) | undefined }): JSX.Element {
   const isUnknown = problem.isOutcomeUnknown || (problem.isAway && !problem.retryable);
   return (
     <div class={`problem ${isUnknown ? "unknown" : ""}`} role="alert">
       <div class="row wrap">
-        <strong>{isUnknown ? "Outcome unknown" : <Text text={problem.title} />}</strong>
+        <strong>{isUnknown ? "Outcome unknown" : <Text text={capital(problem.title)} />}</strong>
         {problem.code !== null && <Code code={problem.code} />}
         {onRetry !== undefined && (
           <button type="button" class="button small push" onClick={onRetry}>
@@ -21,11 +23,26 @@ export function Problem({ problem, onRetry }: { problem: ProblemError; onRetry?:
           </button>
         )}
       </div>
-      <p><Text text={problem.detail} /></p>
-      {problem.body?.error !== undefined && <p class="problem-error mono"><Text text={errorText(problem.body.error)} /></p>}
-      {problem.remedy !== "" && <p class="muted-2"><Text text={problem.remedy} /></p>}
+      <p>
+        <Text text={capital(problem.detail)} />
+      </p>
+      {problem.body?.error !== undefined && (
+        <p class="problem-error mono">
+          <Text text={errorText(problem.body.error)} />
+        </p>
+      )}
+      {!tellsRemedy(problem) && (
+        <p class="muted-2">
+          <Text text={capital(problem.remedy)} />
+        </p>
+      )}
     </div>
   );
+}
+
+/** Whether there is no remedy, or the detail ends with it already, as those of some errors do. */
+function tellsRemedy({ detail, remedy }: ProblemError): boolean {
+  return detail.toLowerCase().includes(remedy.toLowerCase().split(" ").slice(0, 4).join(" "));
 }
 
 /** What the code of the instance returned. */
@@ -41,13 +58,19 @@ export function Part<T>(props: {
   waiting?: ComponentChildren;
 }): JSX.Element {
   const { of: loaded } = props;
-  const [value, problem] = [loaded.value.value, loaded.problem.value];
+  const value = loaded.value.value;
+  const problem = value !== undefined && isToldAbove(loaded.problem.value) ? null : loaded.problem.value;
   return (
     <>
       {problem !== null && <Problem problem={problem} onRetry={() => void loaded.reload()} />}
       {value !== undefined ? props.children(value) : problem === null && (props.waiting ?? <Waiting />)}
     </>
   );
+}
+
+/** Whether the frame says already that the server is away: a part that has data keeps it, and says nothing of its own. */
+export function isToldAbove(problem: ProblemError | null): boolean {
+  return problem !== null && problem.isAway && connection.value.is === "away";
 }
 
 /** Lines that stand where text will be. */

@@ -8,7 +8,19 @@ export function Rich({ text }: { text: string }): JSX.Element {
   const parts = text.split("`");
   // An odd backtick is a character.
   if (parts.length % 2 === 0) return <bdi>{visible(text)}</bdi>;
-  return <>{parts.map((part, index) => (index % 2 === 1 ? <code key={index}><bdi>{visible(part)}</bdi></code> : <bdi key={index}>{visible(part)}</bdi>))}</>;
+  return (
+    <>
+      {parts.map((part, index) =>
+        index % 2 === 1 ? (
+          <code key={index}>
+            <bdi>{visible(part)}</bdi>
+          </code>
+        ) : (
+          <bdi key={index}>{visible(part)}</bdi>
+        ),
+      )}
+    </>
+  );
 }
 
 /** The server's sentences begin in lower case, as those of the command do. */
@@ -39,8 +51,15 @@ export function Hint({ text }: { text: string }): JSX.Element {
   return (
     <div class="rich-hint">
       {blocksOf(text).map((block, index) =>
-        block.kind === "heading" ? <h4 key={index}><Rich text={block.text} /></h4>
-        : <p key={index} class={block.kind}><Rich text={block.text} /></p>,
+        block.kind === "heading" ? (
+          <h4 key={index}>
+            <Rich text={block.text} />
+          </h4>
+        ) : (
+          <p key={index} class={block.kind}>
+            <Rich text={block.text} />
+          </p>
+        ),
       )}
     </div>
   );

@@ -32,13 +32,29 @@ export function Status({ is, isBare = false }: { is: Standing; isBare?: boolean 
   );
 }
 
-const LINE = { fill: "none", stroke: "currentColor", "stroke-width": 1.6, "stroke-linecap": "round", "stroke-linejoin": "round" } as const;
-const CUT = { fill: "none", stroke: "var(--bg)", "stroke-width": 1.6, "stroke-linecap": "round", "stroke-linejoin": "round" } as const;
+const LINE = {
+  fill: "none",
+  stroke: "currentColor",
+  "stroke-width": 1.6,
+  "stroke-linecap": "round",
+  "stroke-linejoin": "round",
+} as const;
+const CUT = {
+  fill: "none",
+  stroke: "var(--bg)",
+  "stroke-width": 1.6,
+  "stroke-linecap": "round",
+  "stroke-linejoin": "round",
+} as const;
 
 function StatusSign({ is }: { is: Standing }): JSX.Element {
   switch (is) {
     case "pending":
-      return <Drawing><circle cx="8" cy="8" r="5.6" {...LINE} stroke-dasharray="2.1 2.3" /></Drawing>;
+      return (
+        <Drawing>
+          <circle cx="8" cy="8" r="5.6" {...LINE} stroke-dasharray="2.1 2.3" />
+        </Drawing>
+      );
     case "running":
       return (
         <Drawing>
@@ -61,9 +77,19 @@ function StatusSign({ is }: { is: Standing }): JSX.Element {
         </Drawing>
       );
     case "cancelled":
-      return <Drawing><circle cx="8" cy="8" r="5.6" {...LINE} /><path d="M4.3 11.700l7.4-7.4" {...LINE} /></Drawing>;
+      return (
+        <Drawing>
+          <circle cx="8" cy="8" r="5.6" {...LINE} />
+          <path d="M4.3 11.700l7.4-7.4" {...LINE} />
+        </Drawing>
+      );
     case "terminated":
-      return <Drawing><rect x="2.5" y="2.5" width="11" height="11" rx="2" {...LINE} /><rect x="5.5" y="5.5" width="5" height="5" fill="currentColor" /></Drawing>;
+      return (
+        <Drawing>
+          <rect x="2.5" y="2.5" width="11" height="11" rx="2" {...LINE} />
+          <rect x="5.5" y="5.5" width="5" height="5" fill="currentColor" />
+        </Drawing>
+      );
     case "blocked":
       return (
         <Drawing>
@@ -72,6 +98,11 @@ function StatusSign({ is }: { is: Standing }): JSX.Element {
         </Drawing>
       );
     case "paused":
-      return <Drawing><circle cx="8" cy="8" r="5.6" {...LINE} /><path d="M6.5 6v4M9.5 6v4" {...LINE} /></Drawing>;
+      return (
+        <Drawing>
+          <circle cx="8" cy="8" r="5.6" {...LINE} />
+          <path d="M6.5 6v4M9.5 6v4" {...LINE} />
+        </Drawing>
+      );
   }
 }

@@ -50,12 +50,26 @@ export function Virtual(props: Props): JSX.Element {
   const [first, last] = [items[0]?.index ?? 0, items[items.length - 1]?.index ?? -1];
   useEffect(() => props.onRange?.(first, last), [first, last, props.count]);
   return (
-    <div ref={box} class={`virtual ${props.class ?? ""}`} role={props.role} aria-label={props.label} tabIndex={0}
-      {...(props.role !== undefined && props.role !== "list" ? { "aria-rowcount": props.count + 1 } : {})}>
+    <div
+      ref={box}
+      class={`virtual ${props.class ?? ""}`}
+      role={props.role}
+      aria-label={props.label}
+      tabIndex={0}
+      {...(props.role !== undefined && props.role !== "list" ? { "aria-rowcount": props.count + 1 } : {})}
+    >
       {props.head}
-      <div class="inside" role={props.role === undefined ? undefined : "rowgroup"} style={{ height: `${virtual.getTotalSize()}px` }}>
+      <div
+        class="inside"
+        role={props.role === undefined ? undefined : "rowgroup"}
+        style={{ height: `${virtual.getTotalSize()}px` }}
+      >
         {items.map((item) => (
-          <div key={props.keyOf(item.index)} role="presentation" style={{ height: `${item.size}px`, transform: `translateY(${item.start}px)` }}>
+          <div
+            key={props.keyOf(item.index)}
+            role="presentation"
+            style={{ height: `${item.size}px`, transform: `translateY(${item.start}px)` }}
+          >
             {props.children(item.index)}
           </div>
         ))}

@@ -57,7 +57,12 @@ export function useHeld<T>(rows: readonly T[], keyOf: (row: T) => string, isRead
 }
 
 /** Around the rows. What waits is offered on their upper edge, without moving them. */
-export function Holding(props: { of: Pick<Held<unknown>, "waiting" | "release" | "on">; one?: string; many?: string; children: ComponentChildren }): JSX.Element {
+export function Holding(props: {
+  of: Pick<Held<unknown>, "waiting" | "release" | "on">;
+  one?: string;
+  many?: string;
+  children: ComponentChildren;
+}): JSX.Element {
   const { waiting, release, on } = props.of;
   return (
     <div class="holding" {...on}>
@@ -88,5 +93,9 @@ export function Changing({ text, children }: { text: string; children?: Componen
     hasChanged.current = true;
     before.current = text;
   }
-  return <span key={text} class={hasChanged.current ? "changed" : undefined}>{children ?? text}</span>;
+  return (
+    <span key={text} class={hasChanged.current ? "changed" : undefined}>
+      {children ?? text}
+    </span>
+  );
 }

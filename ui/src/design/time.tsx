@@ -6,16 +6,32 @@ import { oneOf, remembered } from "../router/memory.ts";
 
 export const timeForm = remembered<"local" | "utc" | "relative">("times", "relative", oneOf("local", "utc", "relative"));
 
-/** The time, once a second while the page is seen. */
+/** How far the server's clock is ahead of this machine's. A difference that one answer can explain is none. */
+const ahead = signal(0);
+const SAME_MS = 1_500;
+
+/** Notes the server's time, as an answer told it: ages are right where this machine's clock is not. */
+export function noteServerTime(atMs: number): void {
+  const offset = atMs - Date.now();
+  if (Math.abs(offset - ahead.peek()) < SAME_MS) return;
+  ahead.value = Math.abs(offset) < SAME_MS ? 0 : offset;
+  clock.value = serverTime();
+}
+
+export function serverTime(): number {
+  return Date.now() + ahead.peek();
+}
+
+/** The server's time, once a second while the page is seen. */
 export const clock = signal(Date.now());
 /** When the page was frozen: what it shows is as of then. The frame sets it. */
 export const heldAt = signal<number | null>(null);
 /** The time that ages and countdowns are relative to. */
 export const now = computed(() => heldAt.value ?? clock.value);
 setInterval(() => {
-  if (document.visibilityState === "visible") clock.value = Date.now();
+  if (document.visibilityState === "visible") clock.value = serverTime();
 }, 1_000);
-addEventListener("visibilitychange", () => (clock.value = Date.now()));
+addEventListener("visibilitychange", () => (clock.value = serverTime()));
 /** The day, by which texts like "14:02" and "3 Nov 14:02" are told apart. */
 const today = computed(() => new Date(now.value).toDateString());
 
@@ -68,10 +84,26 @@ function clockText(ms: number, isUtc: boolean, from: number): string {
   const date = new Date(ms);
   const base = new Date(from);
   const part = isUtc
-    ? { y: date.getUTCFullYear(), o: date.getUTCMonth(), d: date.getUTCDate(), h: date.getUTCHours(), m: date.getUTCMinutes(), s: date.getUTCSeconds() }
-    : { y: date.getFullYear(), o: date.getMonth(), d: date.getDate(), h: date.getHours(), m: date.getMinutes(), s: date.getSeconds() };
+    ? {
+        y: date.getUTCFullYear(),
+        o: date.getUTCMonth(),
+        d: date.getUTCDate(),
+        h: date.getUTCHours(),
+        m: date.getUTCMinutes(),
+        s: date.getUTCSeconds(),
+      }
+    : {
+        y: date.getFullYear(),
+        o: date.getMonth(),
+        d: date.getDate(),
+        h: date.getHours(),
+        m: date.getMinutes(),
+        s: date.getSeconds(),
+      };
   const time = `${two(part.h)}:${two(part.m)}:${two(part.s)}`;
-  const sameDay = isUtc ? date.toISOString().slice(0, 10) === base.toISOString().slice(0, 10) : date.toDateString() === base.toDateString();
+  const sameDay = isUtc
+    ? date.toISOString().slice(0, 10) === base.toISOString().slice(0, 10)
+    : date.toDateString() === base.toDateString();
   if (sameDay) return time;
   const day = `${part.d} ${MONTHS[part.o] ?? ""}`;
   return part.y === base.getFullYear() ? `${day} ${time}` : `${day} ${part.y} ${time}`;
@@ -83,9 +115,9 @@ export function exactText(ms: number): string {
   const date = new Date(ms);
   const offset = -date.getTimezoneOffset();
   const zone = `${offset < 0 ? "-" : "+"}${two(Math.floor(Math.abs(offset) / 60))}:${two(Math.abs(offset) % 60)}`;
-  const local =
-    `${date.getFullYear()}-${two(date.getMonth() + 1)}-${two(date.getDate())} ` +
-    `${two(date.getHours())}:${two(date.getMinutes())}:${two(date.getSeconds())}.${String(date.getMilliseconds()).padStart(3, "0")}`;
+  const day = `${date.getFullYear()}-${two(date.getMonth() + 1)}-${two(date.getDate())}`;
+  const time = `${two(date.getHours())}:${two(date.getMinutes())}:${two(date.getSeconds())}`;
+  const local = `${day} ${time}.${String(date.getMilliseconds()).padStart(3, "0")}`;
   return `${local} ${zone}\n${date.toISOString()}`;
 }
 
@@ -120,6 +152,24 @@ export function Duration(props: { ms: number } | { since: number }): JSX.Element
   return (
     <span class="nowrap" title={`${Math.max(0, Math.round(ms)).toLocaleString("en")} ms`}>
       {"since" in props ? wholeText(ms) : durationText(ms)}
+    </span>
+  );
+}
+
+/** Since when something is so, as the switch says: `for 7 s`, `since 14:02:10`. `at` is the time of a past that is looked at. */
+export function Since({ ms, at }: { ms: number; at?: number | undefined }): JSX.Element {
+  if (timeForm.value !== "relative")
+    return (
+      <>
+        since <Time ms={ms} />
+      </>
+    );
+  return (
+    <span class="nowrap" title={exactText(ms)}>
+      for{" "}
+      {at === undefined
+        ? relativeText(Math.min(ms, now.value - SECOND), now.value).slice(0, -" ago".length)
+        : durationText(at - ms)}
     </span>
   );
 }

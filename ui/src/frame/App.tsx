@@ -6,7 +6,7 @@ import { Problem as ProblemError } from "../api/problem.ts";
 import { Confirmation } from "../design/Confirm.tsx";
 import { useCommands, useKeys, type Command } from "../design/keys.ts";
 import { Empty, Problem, Waiting } from "../design/Problem.tsx";
-import { timeForm } from "../design/time.tsx";
+import { timeForm, serverTime } from "../design/time.tsx";
 import { Toasts } from "../design/Toast.tsx";
 import { PAGES, pageAt, type PageEntry } from "../pages/pages.ts";
 import { go, place } from "../router/router.ts";
@@ -37,7 +37,7 @@ function Opening(): JSX.Element {
 
 /** What can be done on every page, for the palette. */
 const COMMANDS: readonly Command[] = [
-  { name: "Freeze or go on", run: () => (frozenSince.value = frozenSince.peek() === null ? Date.now() : null) },
+  { name: "Freeze or go on", run: () => (frozenSince.value = frozenSince.peek() === null ? serverTime() : null) },
   { name: "Light theme", run: () => (theme.value = "light") },
   { name: "Dark theme", run: () => (theme.value = "dark") },
   { name: "Theme of the system", run: () => (theme.value = "system") },
@@ -63,7 +63,16 @@ function Frame(): JSX.Element {
   useCommands(COMMANDS, []);
   return (
     <div class="frame">
-      <a class="skip" href="#main" onClick={(event) => { event.preventDefault(); document.getElementById("main")?.focus(); }}>Skip to the page</a>
+      <a
+        class="skip"
+        href="#main"
+        onClick={(event) => {
+          event.preventDefault();
+          document.getElementById("main")?.focus();
+        }}
+      >
+        Skip to the page
+      </a>
       <TopBar />
       <Nav />
       <div class="content">
@@ -104,15 +113,30 @@ function CurrentPage(): JSX.Element {
     if (!isFirst.current) document.querySelector<HTMLElement>("main h1")?.focus({ preventScroll: true });
     isFirst.current = false;
   }, [entry]);
-  if (entry === null) return <Empty title="There is no such page"><p>The address names a page that this version does not have.</p></Empty>;
+  if (entry === null)
+    return (
+      <Empty title="There is no such page">
+        <p>The address names a page that this version does not have.</p>
+      </Empty>
+    );
   const Component = loaded.get(entry);
   if (Component !== undefined) return <Guarded key={entry.title} of={Component} />;
-  return problem === null ? <div class="page"><Waiting /></div> : <Problem problem={problem} onRetry={load} />;
+  return problem === null ? (
+    <div class="page">
+      <Waiting />
+    </div>
+  ) : (
+    <Problem problem={problem} onRetry={load} />
+  );
 }
 
 /** A page that fails says so; the frame and the other pages go on. */
 function Guarded({ of: Component }: { of: ComponentType }): JSX.Element {
   const [error, reset] = useErrorBoundary((thrown: unknown) => console.error(thrown));
   if (error === undefined) return <Component />;
-  return <div class="page"><Problem problem={ProblemError.from(error)} onRetry={reset} /></div>;
+  return (
+    <div class="page">
+      <Problem problem={ProblemError.from(error)} onRetry={reset} />
+    </div>
+  );
 }

@@ -26,11 +26,20 @@ function Away(): JSX.Element | null {
     <div class="banner red">
       <Icon name="warning" />
       <span>
-        {state.why === null ? "The server cannot be reached" : "The server cannot serve this store"} since <Time ms={state.since} form="clock" />
-        {state.why === null ? "" : <>: <Text text={state.why} /></>}. What is shown is from then.{" "}
-        {seconds > 0 ? `Next try in ${seconds} s.` : "Trying…"}
+        {state.why === null ? "The server cannot be reached" : "The server cannot serve this store"} since{" "}
+        <Time ms={state.since} form="clock" />
+        {state.why === null ? (
+          ""
+        ) : (
+          <>
+            : <Text text={state.why} />
+          </>
+        )}
+        . What is shown is from then. {seconds > 0 ? `Next try in ${seconds} s.` : "Trying…"}
       </span>
-      <button type="button" class="button small push" onClick={reconnect}>Try now</button>
+      <button type="button" class="button small push" onClick={reconnect}>
+        Try now
+      </button>
     </div>
   );
 }
@@ -42,7 +51,13 @@ function NoRuntime(): JSX.Element | null {
     <div class="banner amber">
       <Icon name="warning" />
       <span>
-        {none.since === null ? "No runtime runs on this store" : <>No runtime has run on this store since <Time ms={none.since} form="clock" /></>}
+        {none.since === null ? (
+          "No runtime runs on this store"
+        ) : (
+          <>
+            No runtime has run on this store since <Time ms={none.since} form="clock" />
+          </>
+        )}
         ; nothing moves until one is started.
       </span>
     </div>
@@ -54,8 +69,12 @@ function NewVersion(): JSX.Element | null {
   if (versions === null || versions.first === versions.now) return null;
   return (
     <div class="banner blue">
-      <span>The server is now version {versions.now}. This page is of version {versions.first} and keeps working.</span>
-      <button type="button" class="button small push" onClick={() => location.reload()}>Reload</button>
+      <span>
+        The server is now version {versions.now}. This page is of version {versions.first} and keeps working.
+      </span>
+      <button type="button" class="button small push" onClick={() => location.reload()}>
+        Reload
+      </button>
     </div>
   );
 }
@@ -66,8 +85,12 @@ function Frozen(): JSX.Element | null {
   return (
     <div class="banner blue">
       <Icon name="freeze" />
-      <span>Frozen as of <Time ms={since} form="clock" />. Changes wait.</span>
-      <button type="button" class="button small push" onClick={() => (frozenSince.value = null)}>Go on</button>
+      <span>
+        Frozen as of <Time ms={since} form="clock" />. Changes wait.
+      </span>
+      <button type="button" class="button small push" onClick={() => (frozenSince.value = null)}>
+        Go on
+      </button>
     </div>
   );
 }

@@ -20,7 +20,11 @@ export function Help(): JSX.Element {
           <dl class="key-list">
             {list.map((key) => (
               <div key={key.keys}>
-                <dt>{key.keys.split(" ").map((part) => <kbd key={part}>{part.replace("Ctrl+k", "Ctrl K")}</kbd>)}</dt>
+                <dt>
+                  {key.keys.split(" ").map((part) => (
+                    <kbd key={part}>{part.replace("Ctrl+k", "Ctrl K")}</kbd>
+                  ))}
+                </dt>
                 <dd>{key.does}</dd>
               </div>
             ))}

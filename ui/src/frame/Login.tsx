@@ -23,19 +23,37 @@ export function Login(): JSX.Element {
   };
   return (
     <main class="login" id="main">
-      <form class="card stack" onSubmit={(event) => { event.preventDefault(); void submit(); }}>
+      <form
+        class="card stack"
+        onSubmit={(event) => {
+          event.preventDefault();
+          void submit();
+        }}
+      >
         <Mark size={36} />
         <h1>Log in to Perennial</h1>
         {canLogIn ? (
           <>
             <div class="labelled">
               <label for="token">Token</label>
-              <input id="token" class="field mono" type="password" autocomplete="current-password" required autofocus
-                value={token} onInput={(event) => setToken(event.currentTarget.value)} />
-              <span class="hint">The page does not keep it: it becomes a session of 12 hours, in a cookie that no script can read.</span>
+              <input
+                id="token"
+                class="field mono"
+                type="password"
+                autocomplete="current-password"
+                required
+                autofocus
+                value={token}
+                onInput={(event) => setToken(event.currentTarget.value)}
+              />
+              <span class="hint">
+                The page does not keep it: it becomes a session of 12 hours, in a cookie that no script can read.
+              </span>
             </div>
             {problem !== null && <Problem problem={problem} />}
-            <Button kind="primary" type="submit">Log in</Button>
+            <Button kind="primary" type="submit">
+              Log in
+            </Button>
             <div class="stack">
               <span class="hint">Whoever runs the server makes tokens with</span>
               <CodeLine text="perennial token --role reader --name NAME --file tokens" />

@@ -46,31 +46,63 @@ interface Preview {
 /** From this number on it has to be typed. */
 const MANY = 100;
 
-export function OperateDialog({ plan, onClose, onBegun }: { plan: Plan; onClose: () => void; onBegun?: (operation: Operation) => void }): JSX.Element {
+export function OperateDialog({
+  plan,
+  onClose,
+  onBegun,
+}: {
+  plan: Plan;
+  onClose: () => void;
+  onBegun?: (operation: Operation) => void;
+}): JSX.Element {
   const [key] = useState(randomKey);
   const [reason, setReason] = useState("");
   const [typed, setTyped] = useState("");
   const [isBusy, setBusy] = useState(false);
   const [problem, setProblem] = useState<ProblemError | null>(null);
-  const body = { action: plan.action, filter: plan.filter, ...(plan.activity === undefined ? {} : { activity: plan.activity }), ...plan.more };
-  const preview = useLoad((signal) => post("operations", { ...body, dry_run: true } as never, { signal }) as unknown as Promise<Preview>, []);
+  const body = {
+    action: plan.action,
+    filter: plan.filter,
+    ...(plan.activity === undefined ? {} : { activity: plan.activity }),
+    ...plan.more,
+  };
+  const preview = useLoad(
+    (signal) => post("operations", { ...body, dry_run: true } as never, { signal }) as unknown as Promise<Preview>,
+    [],
+  );
   const count = preview.value.value?.count;
-  const guarded = { ...body, ...(reason.trim() === "" ? {} : { reason: reason.trim() }), ...(count === undefined || count.more ? {} : { at_most: count.rows }) };
+  const guarded = {
+    ...body,
+    ...(reason.trim() === "" ? {} : { reason: reason.trim() }),
+    ...(count === undefined || count.more ? {} : { at_most: count.rows }),
+  };
   const isMany = count !== undefined && count.rows > 0 && (plan.isTyped === true || count.more || count.rows > MANY);
   const wanted = String(count?.rows ?? 0);
   const whyNot =
-    count === undefined ? "It is being counted."
-    : count.rows === 0 ? "No instance matches now."
-    : isBusy ? "It is being sent."
-    : isMany && typed.replaceAll(/[\s,.]/g, "") !== wanted ? `Type ${wanted} first.`
-    : null;
+    count === undefined
+      ? "It is being counted."
+      : count.rows === 0
+        ? "No instance matches now."
+        : isBusy
+          ? "It is being sent."
+          : isMany && typed.replaceAll(/[\s,.]/g, "") !== wanted
+            ? `Type ${wanted} first.`
+            : null;
   const submit = async () => {
     if (whyNot !== null) return;
     setBusy(true);
     setProblem(null);
     try {
       const operation = (await post("operations", guarded as never, { idempotencyKey: key })) as unknown as Operation;
-      toast(<>The operation has begun. <a class="link" href={href(["operations"], { operation: operation.id })}>Show it</a></>, "The operation has begun.");
+      toast(
+        <>
+          The operation has begun.{" "}
+          <a class="link" href={href(["operations"], { operation: operation.id })}>
+            Show it
+          </a>
+        </>,
+        "The operation has begun.",
+      );
       onBegun?.(operation);
       onClose();
     } catch (error) {
@@ -80,9 +112,12 @@ export function OperateDialog({ plan, onClose, onBegun }: { plan: Plan; onClose:
   };
   const footer = (
     <>
-      <Button kind="quiet" onClick={onClose}>Cancel</Button>
+      <Button kind="quiet" onClick={onClose}>
+        Cancel
+      </Button>
       <Button kind={plan.isDanger === true ? "danger" : "primary"} whyNot={whyNot} onClick={() => void submit()}>
-        {plan.verb}{count !== undefined && count.rows > 0 ? ` ${countText(count)}` : ""}
+        {plan.verb}
+        {count !== undefined && count.rows > 0 ? ` ${countText(count)}` : ""}
       </Button>
     </>
   );
@@ -96,13 +131,29 @@ export function OperateDialog({ plan, onClose, onBegun }: { plan: Plan; onClose:
       {plan.hasReason === true && (
         <div class="labelled">
           <label for="operate-reason">Reason (recorded with your name)</label>
-          <input id="operate-reason" class="field" value={reason} maxLength={1000} autocomplete="off" onInput={(event) => setReason(event.currentTarget.value)} />
+          <input
+            id="operate-reason"
+            class="field"
+            value={reason}
+            maxLength={1000}
+            autocomplete="off"
+            onInput={(event) => setReason(event.currentTarget.value)}
+          />
         </div>
       )}
       {isMany && (
         <div class="labelled">
-          <label for="operate-typed">Type <code>{wanted}</code> to confirm</label>
-          <input id="operate-typed" class="field mono" value={typed} inputMode="numeric" autocomplete="off" onInput={(event) => setTyped(event.currentTarget.value)} />
+          <label for="operate-typed">
+            Type <code>{wanted}</code> to confirm
+          </label>
+          <input
+            id="operate-typed"
+            class="field mono"
+            value={typed}
+            inputMode="numeric"
+            autocomplete="off"
+            onInput={(event) => setTyped(event.currentTarget.value)}
+          />
         </div>
       )}
       {problem !== null && <Problem problem={problem} />}
@@ -118,11 +169,19 @@ function Counted({ plan, preview: { count, samples } }: { plan: Plan; preview: P
     <div class="stack">
       <p>{plan.sentence(countText(count), count.rows === 1 && !count.more)}</p>
       <p class="hint">
-        {named.map((id, index) => <>{index > 0 && ", "}<Id key={id} text={id.length > 60 ? `${id.slice(0, 60)}…` : id} /></>)}
-        {(count.more || count.rows > named.length) && <> and {count.more ? "more" : (count.rows - named.length).toLocaleString("en")} others</>}
+        {named.map((id, index) => (
+          <>
+            {index > 0 && ", "}
+            <Id key={id} text={id.length > 60 ? `${id.slice(0, 60)}…` : id} />
+          </>
+        ))}
+        {(count.more || count.rows > named.length) && (
+          <> and {count.more ? "more" : (count.rows - named.length).toLocaleString("en")} others</>
+        )}
       </p>
       <p class="hint">
-        The server does it; closing the browser does not stop it. {count.more
+        The server does it; closing the browser does not stop it.{" "}
+        {count.more
           ? "There are more than were counted, and it acts on all of them."
           : `It stops after ${countText(count)}, if more match meanwhile.`}
       </p>
@@ -133,6 +192,9 @@ function Counted({ plan, preview: { count, samples } }: { plan: Plan; preview: P
 function sameAs(plan: Plan, reason: string, body: Record<string, unknown>): Equivalent {
   const filter = cliFilter(plan.filter);
   const verb = ["cancel", "terminate", "retry", "delete"].includes(plan.action) && plan.more === undefined ? plan.action : null;
-  const cli = verb === null || filter === null ? null : [verb, ...filter, ...(reason !== "" && plan.hasReason === true ? ["--reason", reason] : [])];
+  const cli =
+    verb === null || filter === null
+      ? null
+      : [verb, ...filter, ...(reason !== "" && plan.hasReason === true ? ["--reason", reason] : [])];
   return { cli, method: "POST", path: "operations", body: JSON.stringify(body) };
 }

@@ -26,7 +26,9 @@ function fixedEntries(): Entry[] {
   }));
   const pages = PAGES.map((page) => ({ kind: "Page", name: page.title, run: () => go([page.path]) }));
   // What the page that is shown adds comes before what every page has.
-  const actions = commands.value.toReversed().map((command) => ({ kind: "Action", name: command.name, run: command.run, whyNot: command.whyNot }));
+  const actions = commands.value
+    .toReversed()
+    .map((command) => ({ kind: "Action", name: command.name, run: command.run, whyNot: command.whyNot }));
   return [...pages, ...actions, ...views];
 }
 
@@ -90,14 +92,37 @@ export function Palette(): JSX.Element {
   };
   return (
     <Dialog title="Go to" class="palette" onClose={closeOverlay} onSubmit={() => run(entries[chosen])}>
-      <input class="field" type="text" role="combobox" aria-expanded="true" aria-controls="palette-list" aria-label="Id, page, view or action"
-        aria-activedescendant={entries.length > 0 ? `palette-${chosen}` : undefined} placeholder="Id, page, view or action" autofocus autocomplete="off"
-        spellcheck={false} value={words} onKeyDown={keyed} onInput={(event) => { setWords(event.currentTarget.value); setAt(0); }} />
+      <input
+        class="field"
+        type="text"
+        role="combobox"
+        aria-expanded="true"
+        aria-controls="palette-list"
+        aria-label="Id, page, view or action"
+        aria-activedescendant={entries.length > 0 ? `palette-${chosen}` : undefined}
+        placeholder="Id, page, view or action"
+        autofocus
+        autocomplete="off"
+        spellcheck={false}
+        value={words}
+        onKeyDown={keyed}
+        onInput={(event) => {
+          setWords(event.currentTarget.value);
+          setAt(0);
+        }}
+      />
       <ul ref={list} id="palette-list" role="listbox" aria-label="Found">
         {entries.map((entry, index) => (
-          <li key={`${entry.kind} ${entry.name}`} id={`palette-${index}`} role="option" aria-selected={index === chosen}
-            aria-disabled={(entry.whyNot ?? null) !== null ? "true" : undefined} class="menu-item"
-            onMouseMove={() => setAt(index)} onClick={() => run(entry)}>
+          <li
+            key={`${entry.kind} ${entry.name}`}
+            id={`palette-${index}`}
+            role="option"
+            aria-selected={index === chosen}
+            aria-disabled={(entry.whyNot ?? null) !== null ? "true" : undefined}
+            class="menu-item"
+            onMouseMove={() => setAt(index)}
+            onClick={() => run(entry)}
+          >
             {entry.kind === "Instance" ? <Id text={entry.name} isClipped /> : <span class="clip">{entry.name}</span>}
             <span class="push">{entry.whyNot ?? entry.kind}</span>
           </li>

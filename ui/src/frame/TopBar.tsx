@@ -6,7 +6,7 @@ import { Segments, countText } from "../design/Controls.tsx";
 import { keysAreOn } from "../design/keys.ts";
 import { Menu, MenuItem } from "../design/Menu.tsx";
 import { Icon } from "../design/icons.tsx";
-import { Time, clock, timeForm } from "../design/time.tsx";
+import { Time, clock, timeForm, serverTime } from "../design/time.tsx";
 import { href } from "../router/router.ts";
 import { Mark } from "./Mark.tsx";
 import { openPalette, showHelp } from "./overlays.ts";
@@ -63,41 +63,76 @@ function Freshness(): JSX.Element {
         : state.is === "refused"
           ? ["away", "Not live"]
           : ["waiting", "Connecting"];
-  const age = heard === 0 ? "" : `The server was last heard from ${Math.max(0, Math.round((clock.value - heard) / 1_000))} s ago. `;
+  const age =
+    heard === 0 ? "" : `The server was last heard from ${Math.max(0, Math.round((clock.value - heard) / 1_000))} s ago. `;
   return (
     <button
       type="button"
       class={`freshness ${kind}`}
       aria-pressed={isFrozen}
       title={`${age}Click to ${isFrozen ? "go on" : "freeze the page"}.`}
-      onClick={() => (frozenSince.value = isFrozen ? null : Date.now())}
+      onClick={() => (frozenSince.value = isFrozen ? null : serverTime())}
     >
       <span class="dot" />
-      {state.is === "away" && !isFrozen ? <>as of <Time ms={state.since} form="relative" /></> : text}
+      {state.is === "away" && !isFrozen ? (
+        <>
+          as of <Time ms={state.since} form="relative" />
+        </>
+      ) : (
+        text
+      )}
     </button>
   );
 }
 
 function Settings(): JSX.Element {
   return (
-    <Menu button={<Icon name="clock" />} buttonClass="button quiet icon" label="Times, theme and keys" role="dialog" class="settings">
+    <Menu
+      button={<Icon name="clock" />}
+      buttonClass="button quiet icon"
+      label="Times, theme and keys"
+      role="dialog"
+      class="settings"
+    >
       {() => (
         <div class="stack">
           <div class="labelled">
             <span class="label">Times</span>
-            <Segments label="Times" value={timeForm.value} onChange={(form) => (timeForm.value = form)}
-              options={[["relative", "Relative"], ["local", "Local"], ["utc", "UTC"]]} />
+            <Segments
+              label="Times"
+              value={timeForm.value}
+              onChange={(form) => (timeForm.value = form)}
+              options={[
+                ["relative", "Relative"],
+                ["local", "Local"],
+                ["utc", "UTC"],
+              ]}
+            />
           </div>
           <div class="labelled">
             <span class="label">Theme</span>
-            <Segments label="Theme" value={theme.value} onChange={(next) => (theme.value = next)}
-              options={[["system", "System"], ["light", "Light"], ["dark", "Dark"]]} />
+            <Segments
+              label="Theme"
+              value={theme.value}
+              onChange={(next) => (theme.value = next)}
+              options={[
+                ["system", "System"],
+                ["light", "Light"],
+                ["dark", "Dark"],
+              ]}
+            />
           </div>
           <label class="row">
-            <input type="checkbox" checked={keysAreOn.value} onChange={(event) => (keysAreOn.value = event.currentTarget.checked)} />
+            <input
+              type="checkbox"
+              checked={keysAreOn.value}
+              onChange={(event) => (keysAreOn.value = event.currentTarget.checked)}
+            />
             Single-key shortcuts
           </label>
-          <button type="button" class="button small" onClick={() => showHelp()}>All keys <kbd>?</kbd></button>
+          <button type="button" class="button small" onClick={() => showHelp()}>
+            All keys <kbd>?</kbd>
+          </button>
         </div>
       )}
     </Menu>
@@ -110,7 +145,13 @@ function Who(): JSX.Element {
   const name = who?.name === undefined || who.name === "" ? role : who.name;
   return (
     <Menu
-      button={<><Icon name="user" /><span class="wide-only clip">{name}</span>{name !== role && <span class="count wide-only">{role}</span>}</>}
+      button={
+        <>
+          <Icon name="user" />
+          <span class="wide-only clip">{name}</span>
+          {name !== role && <span class="count wide-only">{role}</span>}
+        </>
+      }
       buttonClass="button quiet who"
       label={name === role ? `You are an ${role}`.replace("an r", "a r") : `${name}, ${role}`}
     >
@@ -121,7 +162,14 @@ function Who(): JSX.Element {
             {who?.payloads_hidden === true && " Payloads are hidden from you."}
           </div>
           {who?.can_log_in === true ? (
-            <MenuItem onClick={() => { close(); void logOut(); }}>Log out</MenuItem>
+            <MenuItem
+              onClick={() => {
+                close();
+                void logOut();
+              }}
+            >
+              Log out
+            </MenuItem>
           ) : (
             <MenuItem whyNot="no tokens here">Log out</MenuItem>
           )}

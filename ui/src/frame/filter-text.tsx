@@ -31,13 +31,27 @@ const FLAGS: Record<string, [string, string]> = {
 /** Chips, one for each condition. */
 export function filterParts(filter: string): JSX.Element[] {
   const pairs = [...new URLSearchParams(filter)].filter(([name]) => name !== "order");
-  if (pairs.length === 0) return [<span key="all" class="chip plain">all instances</span>];
+  if (pairs.length === 0)
+    return [
+      <span key="all" class="chip plain">
+        all instances
+      </span>,
+    ];
   return pairs.map(([name, value]) => {
     const flag = FLAGS[name];
-    if (flag !== undefined) return <span key={name} class="chip plain">{value === "true" ? flag[0] : flag[1]}</span>;
+    if (flag !== undefined)
+      return (
+        <span key={name} class="chip plain">
+          {value === "true" ? flag[0] : flag[1]}
+        </span>
+      );
     const label = LABELS[name] ?? name.replace(/^attr\./, "");
     const shown = name.endsWith("_ms") ? (exactText(Number(value)).split("\n")[0] ?? value) : value;
-    return <span key={name} class="chip plain" title={value}><span class="muted">{visible(label)}</span> <bdi class="clip">{visible(shown)}</bdi></span>;
+    return (
+      <span key={name} class="chip plain" title={value}>
+        <span class="muted">{visible(label)}</span> <bdi class="clip">{visible(shown)}</bdi>
+      </span>
+    );
   });
 }
 

@@ -1,11 +1,12 @@
-// What the frame knows about the server: who asks and what they may do, counts, whether a runtime runs, whether the page is frozen.
+// What the frame knows about the server: who asks and what they may do, counts, whether a runtime runs, whether the page is
+// frozen.
 import { computed, effect, signal } from "@preact/signals";
 
-import { get, onUnauthenticated, post, remove } from "../api/client.ts";
+import { get, onServerTime, onUnauthenticated, post, remove } from "../api/client.ts";
 import { Loaded } from "../api/load.ts";
 import { connection, follow, reconnect } from "../api/stream/stream.ts";
 import type { Node, Operation, Session, Stats } from "../api/types.ts";
-import { heldAt } from "../design/time.tsx";
+import { heldAt, noteServerTime } from "../design/time.tsx";
 import { place } from "../router/router.ts";
 
 export const session = new Loaded<Session>((signal) => get("session", { signal }));
@@ -69,6 +70,7 @@ async function readVersion(): Promise<void> {
 }
 
 export async function begin(): Promise<void> {
+  onServerTime.call = noteServerTime;
   onUnauthenticated.call = () => {
     if (session.value.peek()?.role !== null) void session.reload();
   };

@@ -1,5 +1,5 @@
-// All pages. Each is loaded when it is first shown. To add one: write `src/pages/NAME/NamePage.tsx` with a default export that is a
-// component without properties, which reads its state from the router, and add a line here.
+// All pages. Each is loaded when it is first shown. To add one: write `src/pages/NAME/NamePage.tsx` with a default export
+// that is a component without properties, which reads its state from the router, and add a line here.
 import type { ComponentType } from "preact";
 
 import type { IconName } from "../design/icons.tsx";
@@ -19,8 +19,20 @@ export const PAGES: readonly PageEntry[] = [
   { path: "overview", title: "Overview", icon: "overview", key: "o", load: () => import("./overview/OverviewPage.tsx") },
   { path: "instances", title: "Instances", icon: "instances", key: "i", load: () => import("./instances/InstancesPage.tsx") },
   { path: "blocked", title: "Blocked", icon: "blocked", key: "b", load: () => import("./blocked/BlockedPage.tsx") },
-  { path: "activities", title: "Activities", icon: "activities", key: "a", load: () => import("./activities/ActivitiesPage.tsx") },
-  { path: "operations", title: "Operations", icon: "operations", key: "p", load: () => import("./operations/OperationsPage.tsx") },
+  {
+    path: "activities",
+    title: "Activities",
+    icon: "activities",
+    key: "a",
+    load: () => import("./activities/ActivitiesPage.tsx"),
+  },
+  {
+    path: "operations",
+    title: "Operations",
+    icon: "operations",
+    key: "p",
+    load: () => import("./operations/OperationsPage.tsx"),
+  },
   { path: "nodes", title: "Nodes", icon: "nodes", key: "n", load: () => import("./nodes/NodesPage.tsx") },
   { path: "deploy", title: "Deploy", icon: "deploy", key: "d", load: () => import("./deploy/DeployPage.tsx") },
 ];

@@ -31,7 +31,10 @@ export function href(path: readonly string[], params: Params = {}): string {
 
 export function parse(hash: string): Place {
   const [where = "", query = ""] = split(hash.replace(/^#\/?/, ""));
-  const path = where.split("/").filter((part) => part !== "").map(decode);
+  const path = where
+    .split("/")
+    .filter((part) => part !== "")
+    .map(decode);
   return { path, params: new Map(new URLSearchParams(query)) };
 }
 

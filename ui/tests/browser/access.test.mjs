@@ -15,10 +15,16 @@ test("d50 h8 a person logs in with a token and is then where they wanted to be",
     await logIn(page, full.fixture.reader);
     await rowOf(page, "shipping-failed").waitFor();
     assert.match(page.url(), /status=failed/);
-    const readable = await page.evaluate((token) => document.cookie.includes("per") || JSON.stringify(localStorage).includes(token), full.fixture.reader);
+    const readable = await page.evaluate(
+      (token) => document.cookie.includes("per") || JSON.stringify(localStorage).includes(token),
+      full.fixture.reader,
+    );
     assert.equal(readable, false, "no script can read the token or the cookie");
     await page.getByRole("button", { name: "bob, reader" }).click();
-    await page.getByRole("menuitem", { name: "Log out" }).or(page.getByRole("button", { name: "Log out" })).click();
+    await page
+      .getByRole("menuitem", { name: "Log out" })
+      .or(page.getByRole("button", { name: "Log out" }))
+      .click();
     await page.getByLabel("Token").waitFor();
   });
 });

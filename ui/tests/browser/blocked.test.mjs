@@ -9,7 +9,10 @@ const guarded = fixtureFor("--tokens");
 
 /** The row of the cause that blocks an orchestration. */
 function causeOf(page, name) {
-  return page.getByRole("listitem").filter({ has: page.getByRole("button", { name: new RegExp(`\\b${name}\\b`) }) }).first();
+  return page
+    .getByRole("listitem")
+    .filter({ has: page.getByRole("button", { name: new RegExp(`\\b${name}\\b`) }) })
+    .first();
 }
 
 test("f6 d33 200 that diverge are one cause with both sides and the line; after the rollback it counts down to 0", async () => {
@@ -28,7 +31,10 @@ test("f6 d33 200 that diverge are one cause with both sides and the line; after 
     const parting = sides.getByRole("row", { name: /they part here/ });
     assert.match(await parting.getByRole("cell").nth(0).innerText(), /"reserve"/);
     assert.match(await parting.getByRole("cell").nth(1).innerText(), /"ship"/);
-    await row.getByText(/code\.rs:\d+:\d+/).last().waitFor();
+    await row
+      .getByText(/code\.rs:\d+:\d+/)
+      .last()
+      .waitFor();
     await row.getByRole("heading", { name: "What to do" }).waitFor();
     assert.match(page.url(), /cause=/);
 
@@ -67,11 +73,23 @@ test("d33 a panic shows its message and its place, and missing code its version"
     await open(page, full.fixture, "blocked");
     const row = causeOf(page, "fragile");
     await row.getByRole("button", { name: /fragile/ }).click();
-    await row.getByText(/the warehouse has no shelf \d/).last().waitFor();
-    await row.getByText(/code\.rs:\d+/).last().waitFor();
+    await row
+      .getByText(/the warehouse has no shelf \d/)
+      .last()
+      .waitFor();
+    await row
+      .getByText(/code\.rs:\d+/)
+      .last()
+      .waitFor();
     await row.getByRole("link", { name: "PER-0201" }).waitFor();
-    await page.getByText(/retired/).first().waitFor();
-    await page.getByText(/0\.9\.0/).first().waitFor();
+    await page
+      .getByText(/retired/)
+      .first()
+      .waitFor();
+    await page
+      .getByText(/0\.9\.0/)
+      .first()
+      .waitFor();
   });
 });
 
@@ -81,7 +99,10 @@ test("d33 the export of a cause holds the histories of its instances", async () 
     const row = causeOf(page, "invoice");
     await row.getByRole("button", { name: /invoice/ }).click();
     const address = await row.getByRole("link", { name: "Export for a test" }).getAttribute("href");
-    const lines = (await page.evaluate(async (url) => (await fetch(url)).text(), address)).trim().split("\n").map((line) => JSON.parse(line));
+    const lines = (await page.evaluate(async (url) => (await fetch(url)).text(), address))
+      .trim()
+      .split("\n")
+      .map((line) => JSON.parse(line));
     assert.deepEqual(lines.at(-1), { complete: true, instances: 3 });
   });
 });

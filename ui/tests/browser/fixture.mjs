@@ -7,7 +7,8 @@ import { createInterface } from "node:readline";
 
 import { chromium } from "playwright-core";
 
-const FIXTURE = process.env.PERENNIAL_TEST_FIXTURE ?? new URL("../../../target/debug/examples/dashboard_fixture", import.meta.url).pathname;
+const FIXTURE =
+  process.env.PERENNIAL_TEST_FIXTURE ?? new URL("../../../target/debug/examples/dashboard_fixture", import.meta.url).pathname;
 const CHROMIUM = process.env.PERENNIAL_TEST_CHROMIUM ?? "/usr/bin/chromium";
 
 /** A program of the examples beside the fixture, and its source. */
@@ -62,7 +63,12 @@ export function launch() {
   return chromium.launch({
     executablePath: CHROMIUM,
     args: [
-      "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking", "--disable-component-update",
+      "--no-sandbox",
+      "--disable-gpu",
+      "--disable-quic",
+      "--no-first-run",
+      "--disable-background-networking",
+      "--disable-component-update",
       "--disable-sync",
     ],
   });

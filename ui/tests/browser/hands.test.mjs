@@ -17,14 +17,22 @@ async function flaws(page) {
   return page.evaluate(async () => {
     const tags = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"];
     const { violations } = await globalThis.axe.run(document, { runOnly: { type: "tag", values: tags } });
-    return violations.flatMap((violation) => violation.nodes.slice(0, 3).map((node) => `${violation.id}: ${node.html.slice(0, 200)} (${node.failureSummary})`));
+    return violations.flatMap((violation) =>
+      violation.nodes.slice(0, 3).map((node) => `${violation.id}: ${node.html.slice(0, 200)} (${node.failureSummary})`),
+    );
   });
 }
 
 for (const colorScheme of ["light", "dark"]) {
   test(`f17 d42 axe finds nothing on any page, tab and dialog, ${colorScheme}`, async () => {
     await browse(full.fixture, { colorScheme }, async (page) => {
-      for (const place of [...PAGES, ...TABS.map((tab) => `instances/payment-1?tab=${tab}`), "instances/invoice-1", "instances/nobody", "nowhere"]) {
+      for (const place of [
+        ...PAGES,
+        ...TABS.map((tab) => `instances/payment-1?tab=${tab}`),
+        "instances/invoice-1",
+        "instances/nobody",
+        "nowhere",
+      ]) {
         await page.goto(`${full.fixture.url}#/${place}`);
         await page.getByRole("heading").first().waitFor();
         await live(page);

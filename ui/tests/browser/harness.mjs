@@ -1,7 +1,8 @@
-// What the tests of the pages share: the fixture program (a real server on a real store), a browser, and waiting for what is seen.
+// What the tests of the pages share: the fixture program (a real server on a real store), a browser, and waiting for what is
+// seen.
 //
-// After each test the page must have thrown nothing, broken no rule of the content security policy, and asked nothing of any other
-// server than its own.
+// After each test the page must have thrown nothing, broken no rule of the content security policy, and asked nothing of any
+// other server than its own.
 import assert from "node:assert/strict";
 import { after, before } from "node:test";
 
@@ -58,7 +59,9 @@ export async function browse(fixture, options, body) {
   const troubles = watch(context, new URL(fixture.url).origin);
   await context.addInitScript(() => {
     globalThis.violations = [];
-    addEventListener("securitypolicyviolation", (event) => globalThis.violations.push(`${event.violatedDirective}: ${event.blockedURI}`));
+    addEventListener("securitypolicyviolation", (event) =>
+      globalThis.violations.push(`${event.violatedDirective}: ${event.blockedURI}`),
+    );
   });
   try {
     const page = await context.newPage();
@@ -118,7 +121,10 @@ export async function eventually(check, patience = PATIENCE_MS) {
 
 /** The rows of the list of instances. */
 export function rows(page) {
-  return page.getByRole("table", { name: "Instances" }).getByRole("row").filter({ has: page.getByRole("cell") });
+  return page
+    .getByRole("table", { name: "Instances" })
+    .getByRole("row")
+    .filter({ has: page.getByRole("cell") });
 }
 
 /** The row of an instance. */

@@ -20,7 +20,10 @@ test("f4 h28 every turn and event is drawn once while an instance runs to its en
     // All of it fits into a tall window.
     await page.setViewportSize({ width: 1280, height: 2_400 });
     await eventually(async () => assert.deepEqual(await numbers(history(page).locator("[data-event]"), "event"), events));
-    assert.deepEqual(await numbers(history(page).locator("[data-turn]"), "turn"), turns.map(({ turn }) => turn));
+    assert.deepEqual(
+      await numbers(history(page).locator("[data-turn]"), "turn"),
+      turns.map(({ turn }) => turn),
+    );
   });
 });
 
@@ -137,7 +140,10 @@ test("d28 two instances are laid side by side, with where they first part", asyn
     await page.getByRole("button", { name: "length at operation 5" }).waitFor();
     await eventually(async () => assert.equal(await page.getByText("nothing", { exact: true }).count(), 2));
     await open(page, full.fixture, "instances/hello-1?tab=compare&with=hello-2");
-    await page.getByRole("status").filter({ hasText: /same names, inputs and outcomes|first part/ }).waitFor();
+    await page
+      .getByRole("status")
+      .filter({ hasText: /same names, inputs and outcomes|first part/ })
+      .waitFor();
   });
 });
 

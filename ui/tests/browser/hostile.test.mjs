@@ -11,7 +11,7 @@ const TABS = ["timeline", "history", "waits", "tree", "state"];
 /** Ids of the instances whose every text is hostile, longest first. */
 async function hostileIds() {
   const ids = [];
-  for (let cursor = ""; cursor !== null; ) {
+  for (let cursor = ""; cursor !== null;) {
     const page = await full.fixture.get(`instances?limit=500${cursor === "" ? "" : `&cursor=${encodeURIComponent(cursor)}`}`);
     ids.push(...page.rows.filter((row) => row.version === "1.0.0-alpha" || row.id.startsWith("deep-")).map((row) => row.id));
     cursor = page.next;
@@ -35,9 +35,15 @@ test("f18 d52 hostile ids, names, attributes and payloads are only text, on ever
       await open(page, full.fixture, `instances/${segment}`);
       await page.getByRole("heading", { level: 1 }).waitFor();
     }
-    for (const tab of TABS) await open(page, full.fixture, `instances/${encodeURIComponent("<img src=x onerror=window.hacked=7>")}?tab=${tab}`);
-    const made = await page.evaluate(() => [...document.querySelectorAll("img, iframe, object, embed, main script, main b")].map((element) => element.outerHTML));
-    assert.deepEqual(made.filter((html) => /hacked|bold/.test(html) && !html.includes("&lt;")), []);
+    for (const tab of TABS)
+      await open(page, full.fixture, `instances/${encodeURIComponent("<img src=x onerror=window.hacked=7>")}?tab=${tab}`);
+    const made = await page.evaluate(() =>
+      [...document.querySelectorAll("img, iframe, object, embed, main script, main b")].map((element) => element.outerHTML),
+    );
+    assert.deepEqual(
+      made.filter((html) => /hacked|bold/.test(html) && !html.includes("&lt;")),
+      [],
+    );
     assert.equal(await page.evaluate(() => Object.prototype.polluted), undefined);
   });
 });

@@ -18,7 +18,7 @@ test("d15 one sentence says where an instance stands and why", async () => {
       ["approval-1", /approved/],
       ["invoice-1", /Blocked: .*reserve.*greet/],
       ["fragile-1", /panicked at .*code\.rs:\d+.*no shelf 1/],
-      ["shipping-failed", /Failed at event \d+.*out of stock.*returned by ship/],
+      ["shipping-failed", /Failed .* at event \d+: out of stock.*returned by ship/],
       ["terminated", /Terminated .*started by mistake/],
       ["hello-1", /Completed .*Hello, Ada!/],
     ]) {
@@ -38,7 +38,9 @@ test("f4 an instance is watched from its start to its end, and every turn is see
     await sentence(page, /Completed/).waitFor();
     const { turns } = await full.fixture.run("history", "watched");
     const events = turns.flatMap((turn) => turn.events);
-    await eventually(async () => assert.match((await page.getByRole("main").innerText()).replace(/\s+/g, " "), new RegExp(`Events ${events.length}\\b`)));
+    await eventually(async () =>
+      assert.match((await page.getByRole("main").innerText()).replace(/\s+/g, " "), new RegExp(`Events ${events.length}\\b`)),
+    );
     assert.ok(!seen.some((url) => url.includes("reload")));
   });
 });
@@ -92,7 +94,11 @@ test("f20 d51 two instances of one id, one after another: the open page acts on 
     await open(page, full.fixture, "instances/replaced");
     await live(page);
     await page.getByRole("button", { name: "Actions" }).click();
-    await page.getByRole("menuitem", { name: /Terminate/ }).or(page.getByRole("button", { name: /^Terminate…/ })).first().click();
+    await page
+      .getByRole("menuitem", { name: /Terminate/ })
+      .or(page.getByRole("button", { name: /^Terminate…/ }))
+      .first()
+      .click();
     const dialog = page.getByRole("dialog", { name: "Terminate" });
     await dialog.getByLabel(/^Type/).fill("replaced");
     const second = await full.fixture.run("replace", "nap", "replaced", 3_600_000);

@@ -26,7 +26,9 @@ test("f2 d3 a filter is clicked, survives a reload, is shared as a link, and is 
       await failed(other);
     });
     await page.goBack();
-    await eventually(async () => assert.ok((await shownIds(page)).includes("timed-out") || !page.url().includes("status=failed")));
+    await eventually(async () =>
+      assert.ok((await shownIds(page)).includes("timed-out") || !page.url().includes("status=failed")),
+    );
     assert.ok(!page.url().includes("status=failed"));
     await page.goForward();
     await failed(page);
@@ -69,7 +71,10 @@ test("d8 a row says what its instance does now", async () => {
 
 test("d8 a row of an ended instance shows its error or result", async () => {
   await browse(full.fixture, async (page) => {
-    for (const [id, text] of [["shipping-failed", /out of stock/], ["hello-1", /Hello, Ada!/]]) {
+    for (const [id, text] of [
+      ["shipping-failed", /out of stock/],
+      ["hello-1", /Hello, Ada!/],
+    ]) {
       await open(page, full.fixture, `instances?id=${id}`);
       await rowOf(page, id).filter({ hasText: text }).waitFor();
     }

@@ -44,7 +44,12 @@ test("d39 a running operation is stopped, and what it has done stays done", asyn
     const row = page.getByRole("listitem").filter({ hasText: "st-" }).first();
     const stop = row.getByRole("button", { name: "Stop…" });
     // A fast machine may be done before.
-    if (await stop.waitFor({ timeout: 5_000 }).then(() => true, () => false)) {
+    if (
+      await stop.waitFor({ timeout: 5_000 }).then(
+        () => true,
+        () => false,
+      )
+    ) {
       await stop.click();
       await page.getByRole("dialog").getByRole("button", { name: "Stop" }).click();
     }

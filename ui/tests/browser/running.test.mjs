@@ -16,17 +16,38 @@ async function flaws(page) {
   if (!(await page.evaluate(() => "axe" in globalThis))) await page.evaluate(AXE);
   return page.evaluate(async (values) => {
     const { violations } = await globalThis.axe.run(document, { runOnly: { type: "tag", values } });
-    return violations.flatMap((violation) => violation.nodes.slice(0, 3).map((node) => `${violation.id}: ${node.html.slice(0, 200)} (${node.failureSummary})`));
+    return violations.flatMap((violation) =>
+      violation.nodes.slice(0, 3).map((node) => `${violation.id}: ${node.html.slice(0, 200)} (${node.failureSummary})`),
+    );
   }, TAGS);
 }
 
 /** Leaves a report of a preflight, with texts that a hostile program could leave. */
 async function leavePreflight(fixture) {
   const bad = "<img src=x onerror=window.hacked=9>";
-  const incompatible = { id: bad, name: bad, version: "1.0.0", execution: 1, code: "PER-0203", event: 2, location: "src/a.rs:1:2", reason: bad, report: bad };
-  const report = { checked: 5, compatible: 3, incompatible: [incompatible], missing: [{ name: bad, version: "0.9.0", instances: 1, ids: [bad] }] };
+  const incompatible = {
+    id: bad,
+    name: bad,
+    version: "1.0.0",
+    execution: 1,
+    code: "PER-0203",
+    event: 2,
+    location: "src/a.rs:1:2",
+    reason: bad,
+    report: bad,
+  };
+  const report = {
+    checked: 5,
+    compatible: 3,
+    incompatible: [incompatible],
+    missing: [{ name: bad, version: "0.9.0", instances: 1, ids: [bad] }],
+  };
   const body = JSON.stringify({ label: bad, report });
-  const response = await fetch(new URL("api/v1/preflights", fixture.url), { method: "POST", headers: { "Content-Type": "application/json" }, body });
+  const response = await fetch(new URL("api/v1/preflights", fixture.url), {
+    method: "POST",
+    headers: { "Content-Type": "application/json" },
+    body,
+  });
   assert.equal(response.status, 201);
 }
 
@@ -40,13 +61,21 @@ test("d36 the overview counts what starts and ends, live, and every number leads
     await page.getByRole("slider", { name: /^Started per minute/ }).waitFor();
     const before = Number((await page.getByRole("link", { name: /\bstarted$/ }).innerText()).replace(/\D/g, ""));
     await fixture.run("start-many", 25, "hello", "counted-");
-    await eventually(async () => assert.ok(Number((await page.getByRole("link", { name: /\bstarted$/ }).innerText()).replace(/\D/g, "")) >= before + 25));
+    await eventually(async () =>
+      assert.ok(Number((await page.getByRole("link", { name: /\bstarted$/ }).innerText()).replace(/\D/g, "")) >= before + 25),
+    );
     await page.locator("figure").last().getByText("As a table").click();
-    await page.getByRole("region", { name: /Ended per minute, as a table/ }).getByRole("columnheader", { name: "completed" }).waitFor();
+    await page
+      .getByRole("region", { name: /Ended per minute, as a table/ })
+      .getByRole("columnheader", { name: "completed" })
+      .waitFor();
     await page.getByRole("button", { name: "Week" }).click();
     await page.waitForURL(/span=week/);
     await page.getByRole("slider", { name: /^Ended per hour/ }).waitFor();
-    await page.getByRole("link", { name: /^Blocked/ }).first().click();
+    await page
+      .getByRole("link", { name: /^Blocked/ })
+      .first()
+      .click();
     await page.getByRole("heading", { level: 1, name: "Blocked" }).waitFor();
   });
 });
@@ -68,11 +97,20 @@ test("d35 retried activities are grouped by name and error, and are all attempte
   await browse(fixture, async (page) => {
     await open(page, fixture, "activities");
     await live(page);
-    const row = page.getByRole("listitem").filter({ has: page.getByRole("button", { name: /charge/ }) }).first();
+    const row = page
+      .getByRole("listitem")
+      .filter({ has: page.getByRole("button", { name: /charge/ }) })
+      .first();
     await row.getByText("card service answered # to request #").first().waitFor();
     const stranded = page.getByRole("region", { name: "Activities that no node can run" });
-    await stranded.getByRole("row", { name: /greet/ }).getByText(/serves? tag scanner/).waitFor();
-    await stranded.getByRole("row", { name: /page_somebody/ }).getByText(/No live node has registered/).waitFor();
+    await stranded
+      .getByRole("row", { name: /greet/ })
+      .getByText(/serves? tag scanner/)
+      .waitFor();
+    await stranded
+      .getByRole("row", { name: /page_somebody/ })
+      .getByText(/No live node has registered/)
+      .waitFor();
     await fixture.run("card-service", "on");
     await row.getByRole("button", { name: /^Retry all now/ }).click();
     const dialog = page.getByRole("dialog", { name: "Retry charge now" });
@@ -88,7 +126,10 @@ test("d35 retried activities are grouped by name and error, and are all attempte
 test("d37 a node shows its lease, shards and registrations, and all shards their owner", async () => {
   await browse(full.fixture, async (page) => {
     await open(page, full.fixture, "nodes");
-    const row = page.getByRole("listitem").filter({ has: page.getByRole("button", { name: /node-1/ }) }).first();
+    const row = page
+      .getByRole("listitem")
+      .filter({ has: page.getByRole("button", { name: /node-1/ }) })
+      .first();
     await row.getByText("256", { exact: true }).waitFor();
     await row.getByRole("button", { name: /node-1/ }).click();
     await row.getByRole("link", { name: "checkout" }).waitFor();
@@ -107,8 +148,14 @@ test("d38 deploy says which version is missing and who needs it, and shows prefl
   await browse(full.fixture, async (page) => {
     await open(page, full.fixture, "deploy");
     const table = page.getByRole("region", { name: "Orchestrations by version" });
-    await table.getByRole("row", { name: /retired/ }).getByText("No live node has it; 3 open instances need it").waitFor();
-    await table.getByRole("row", { name: /checkout/ }).getByText("Current").waitFor();
+    await table
+      .getByRole("row", { name: /retired/ })
+      .getByText("No live node has it; 3 open instances need it")
+      .waitFor();
+    await table
+      .getByRole("row", { name: /checkout/ })
+      .getByText("Current")
+      .waitFor();
     await page.keyboard.press("/");
     await page.keyboard.type("retired");
     await page.waitForURL(/name=retired/);
@@ -128,14 +175,21 @@ for (const colorScheme of ["light", "dark"]) {
         await page.getByRole("heading", { level: 1 }).waitFor();
         await eventually(async () => assert.equal(await page.locator("main .waiting").count(), 0));
         const toggles = page.locator("main [aria-expanded=false]");
-        for (let left = await toggles.count(); left > 0 && left < 30; left -= 1) await toggles.first().click({ position: { x: 4, y: 4 } }).catch(() => {});
+        for (let left = await toggles.count(); left > 0 && left < 30; left -= 1)
+          await toggles
+            .first()
+            .click({ position: { x: 4, y: 4 } })
+            .catch(() => {});
         for (const summary of await page.locator("main summary").all()) await summary.click();
         assert.deepEqual(await flaws(page), [], place);
       }
       await open(page, full.fixture, "blocked");
       await page.getByRole("button", { name: /fragile/ }).click();
       await page.getByRole("button", { name: /^Terminate all/ }).click();
-      await page.getByRole("dialog").getByRole("button", { name: /^Terminate \d/ }).waitFor();
+      await page
+        .getByRole("dialog")
+        .getByRole("button", { name: /^Terminate \d/ })
+        .waitFor();
       assert.deepEqual(await flaws(page), [], "terminate a cause");
     });
   });
@@ -183,7 +237,10 @@ test("d4 d41 rows hold still under the pointer while new causes gather", async (
 
 test("d48 on an empty store every page says what would be there", async () => {
   const says = {
-    overview: "Nothing needs help.", blocked: "No instance is blocked", activities: "No activity is retried", operations: "No operation has been started",
+    overview: "Nothing needs help.",
+    blocked: "No instance is blocked",
+    activities: "No activity is retried",
+    operations: "No operation has been started",
     deploy: "No report has been left.",
   };
   await browse(empty.fixture, async (page) => {

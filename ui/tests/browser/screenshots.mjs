@@ -10,10 +10,21 @@ import { Fixture, launch } from "./fixture.mjs";
 const [directory = "screenshots", wanted = ""] = process.argv.slice(2);
 const WIDTHS = { wide: { width: 1440, height: 900 }, narrow: { width: 390, height: 844 } };
 
-const press = (...keys) => async (page) => {
-  for (const key of keys) await page.keyboard.press(key);
+const press =
+  (...keys) =>
+  async (page) => {
+    for (const key of keys) await page.keyboard.press(key);
+  };
+const select = async (page) =>
+  page
+    .getByRole("checkbox", { name: /^Select / })
+    .nth(1)
+    .check();
+
+const terminate = async (page) => {
+  await page.getByRole("button", { name: "Actions" }).click();
+  await page.getByRole("menuitem", { name: /Terminate/ }).click();
 };
-const select = async (page) => page.getByRole("checkbox", { name: /^Select / }).nth(1).check();
 
 /** Name, place, and what is done there. */
 const FULL = [
@@ -48,10 +59,22 @@ const FULL = [
   ["one-family", "instances/family?tab=tree"],
   ["one-children", "instances/fan?tab=tree"],
   ["one-missing", "instances/nobody"],
+  ["one-side", "instances/order-7?event=7"],
+  ["one-sums", "instances/order-7", (page) => page.getByRole("button", { name: "Sums" }).click()],
+  ["one-table", "instances/order-7", (page) => page.getByRole("button", { name: "Table", exact: true }).click()],
+  ["one-event", "instances/order-7?tab=history&event=7"],
+  ["one-operations", "instances/order-7?tab=history&by=operations"],
+  ["one-past", "instances/order-7?turn=3"],
+  ["one-graph", "instances/family?tab=tree&as=graph"],
+  ["one-compared", "instances/invoice-1?tab=compare&with=invoice-2"],
+  ["one-terminate", "instances/nap-hour", terminate],
   ["guide", "guide/PER-0203"],
   ["nowhere", "nowhere"],
 ];
-const EMPTY = ["overview", "instances", "blocked", "activities", "operations", "nodes", "deploy"].map((place) => [`empty-${place}`, place]);
+const EMPTY = ["overview", "instances", "blocked", "activities", "operations", "nodes", "deploy"].map((place) => [
+  `empty-${place}`,
+  place,
+]);
 
 const troubles = [];
 
@@ -59,13 +82,20 @@ const troubles = [];
 async function take(browser, fixture, states, prepare, before) {
   for (const [size, viewport] of Object.entries(WIDTHS)) {
     for (const colorScheme of ["light", "dark"]) {
-      const context = await browser.newContext({ viewport, colorScheme, reducedMotion: "reduce", locale: "en-GB", timezoneId: "UTC" });
+      const context = await browser.newContext({
+        viewport,
+        colorScheme,
+        reducedMotion: "reduce",
+        locale: "en-GB",
+        timezoneId: "UTC",
+      });
       const page = await context.newPage();
-      await page.clock.setFixedTime(fixture.now_ms + 5_000);
       for (const [name, place, act] of states) {
         if (!name.includes(wanted)) continue;
         await before?.();
         await page.goto("about:blank");
+        // The clock stands still at the time of the store, so that ages fit what the store says.
+        await page.clock.setFixedTime((await fixture.run("now")).now_ms);
         await page.goto(`${fixture.url}#/${place}`);
         await page.getByRole("heading").first().waitFor();
         await act?.(page);
@@ -95,9 +125,15 @@ const browser = await launch();
 const full = await Fixture.start();
 await take(browser, full, FULL);
 await full.run("kill-runtime");
-await take(browser, full, [["without-runtime", "instances"]], (page) => page.getByText(/^No runtime/).first().waitFor());
+await take(browser, full, [["without-runtime", "instances"]], (page) =>
+  page
+    .getByText(/^No runtime/)
+    .first()
+    .waitFor(),
+);
 await full.run("kill-server");
 const leave = async (page) => {
+  await page.getByRole("row").nth(3).waitFor();
   await full.run("kill-server");
   await page.getByText("cannot be reached").first().waitFor();
 };

@@ -38,12 +38,15 @@ test("f13 d44 1,000,000 instances: the list shows its first rows, filters and sc
     await page.getByText("10,000+").first().waitFor();
     await elements(page);
     const table = page.getByRole("table", { name: "Instances" });
-    const height = await rows(page).first().evaluate((row) => row.getBoundingClientRect().height);
-    for (let reached = 0; reached < 10_000; ) {
-      reached = await table.evaluate((box) => {
-        box.scrollTop = box.scrollHeight;
-        return box.scrollTop;
-      }) / height;
+    const height = await rows(page)
+      .first()
+      .evaluate((row) => row.getBoundingClientRect().height);
+    for (let reached = 0; reached < 10_000;) {
+      reached =
+        (await table.evaluate((box) => {
+          box.scrollTop = box.scrollHeight;
+          return box.scrollTop;
+        })) / height;
       await eventually(async () => {
         const ids = (await shownIds(page)).filter((id) => id.startsWith("made-"));
         assert.ok(Number(ids.at(-1)?.slice(5)) >= Math.min(reached, 10_000) - 5, `${ids.at(-1)} at ${reached}`);

@@ -61,7 +61,10 @@ test("d12 d31 rows are selected by range, and all that the filter shows becomes 
     await full.fixture.run("start-many", 150, "nap", "sleepy-", 3_600_000);
     await open(page, full.fixture, "instances?id_prefix=sleepy-");
     await rows(page).nth(0).getByRole("checkbox").click();
-    await rows(page).nth(4).getByRole("checkbox").click({ modifiers: ["Shift"] });
+    await rows(page)
+      .nth(4)
+      .getByRole("checkbox")
+      .click({ modifiers: ["Shift"] });
     await page.getByText("5 selected").waitFor();
     await page.getByRole("button", { name: "Select all 150 that the filter shows" }).click();
     await page.getByText("All 150 selected").waitFor();

@@ -11,7 +11,9 @@ const bar = (page, name) => timeline(page).getByRole("button", { name });
 
 /** The names of the operations that are drawn, by their bars. */
 async function bars(page) {
-  return timeline(page).locator(".tl-bar").evaluateAll((all) => all.map((each) => each.getAttribute("aria-label")));
+  return timeline(page)
+    .locator(".tl-bar")
+    .evaluateAll((all) => all.map((each) => each.getAttribute("aria-label")));
 }
 
 test("d16 d20 f5 attempts are segments of their own, and the side tells each one's error", async () => {
@@ -50,7 +52,9 @@ test("d17 units fold, children unfold in place to any depth, executions follow o
 
     await open(page, full.fixture, "instances/family");
     for (const child of ["family::1.2", "family::1.2::1.2", "family::1.2::1.2::1.2"]) {
-      await timeline(page).getByRole("button", { name: `Operations of child ${child}`, exact: true }).click();
+      await timeline(page)
+        .getByRole("button", { name: `Operations of child ${child}`, exact: true })
+        .click();
     }
     await bar(page, /^wait for event go, event 2, open/).waitFor();
     assert.equal((await bars(page)).length, 7);
@@ -109,7 +113,8 @@ test("d42 the timeline is a table too", async () => {
     await open(page, full.fixture, "instances/branches-1");
     await page.getByRole("button", { name: "Table", exact: true }).click();
     const table = page.getByRole("table", { name: "Operations" });
-    for (const head of ["Operation", "Queue", "Run", "Pause", "Outcome"]) await table.getByRole("columnheader", { name: head }).waitFor();
+    for (const head of ["Operation", "Queue", "Run", "Pause", "Outcome"])
+      await table.getByRole("columnheader", { name: head }).waitFor();
     await eventually(async () => assert.equal(await table.getByRole("row").filter({ hasText: "greet" }).count(), 3));
   });
 });

@@ -24,7 +24,10 @@ test("f11 d50 a killed server leaves the data, and what happened meanwhile is ca
     await full.fixture.run("start", "hello", "meanwhile", "you");
     await full.fixture.run("wait", "meanwhile", "ended");
     await full.fixture.run("start-server");
-    await page.getByRole("button", { name: "Try now" }).click({ timeout: 2_000 }).catch(() => {}); // It may be back by itself.
+    await page
+      .getByRole("button", { name: "Try now" })
+      .click({ timeout: 2_000 })
+      .catch(() => {}); // It may be back by itself.
     await live(page);
     await page.getByText("The server cannot be reached since").waitFor({ state: "detached" });
     await rowOf(page, "meanwhile").filter({ hasText: "Completed" }).waitFor();

@@ -21,7 +21,10 @@ test("d10 d13 views show their counts, and those that come along list what they 
 
 test("d10 an own view is kept by the browser, a shared one by the store for everybody", async () => {
   await browse(full.fixture, async (page) => {
-    for (const [name, isShared] of [["Mine", false], ["Ours", true]]) {
+    for (const [name, isShared] of [
+      ["Mine", false],
+      ["Ours", true],
+    ]) {
       await open(page, full.fixture, `instances?name=${isShared ? "payment" : "hello"}`);
       await page.getByRole("button", { name: "Save view" }).click();
       await page.getByLabel("Name").fill(name);
@@ -112,7 +115,7 @@ test("d14 a start whose input is not JSON is not sent", async () => {
     await page.getByRole("button", { name: "Start…" }).click();
     const dialog = page.getByRole("dialog", { name: "Start an instance" });
     await dialog.getByLabel("Orchestration").fill("hello");
-    await dialog.getByLabel("Input").fill("{\"a\":");
+    await dialog.getByLabel("Input").fill('{"a":');
     await dialog.getByRole("button", { name: "Review" }).click();
     await dialog.getByText("This is not JSON").waitFor();
     await page.keyboard.press("Escape");

@@ -22,7 +22,11 @@ test("d9_what_is_typed_becomes_a_filter", () => {
 });
 
 test("d3_a_filter_survives_the_way_through_a_link", () => {
-  const filter = new Map([["name", "a&b=c#d"], ["attr.x y", '{"k":[1,"ü"]}'], ["status", "failed,running"]]);
+  const filter = new Map([
+    ["name", "a&b=c#d"],
+    ["attr.x y", '{"k":[1,"ü"]}'],
+    ["status", "failed,running"],
+  ]);
   const text = queryOf(filter, "oldest");
   assert.deepEqual([...fromQuery(text).filter].sort(), [...filter].sort());
   assert.equal(fromQuery(text).order, "oldest");
@@ -37,10 +41,24 @@ test("d9_values_of_a_list_gather_and_others_replace", () => {
 });
 
 test("d9_parameters_of_the_page_are_no_filters", () => {
-  const params = new Map([["status", "failed"], ["start", "new"], ["order", "oldest"], ["attr.a", "1"]]);
+  const params = new Map([
+    ["status", "failed"],
+    ["start", "new"],
+    ["order", "oldest"],
+    ["attr.a", "1"],
+  ]);
   assert.deepEqual([...filterOf({ path: ["instances"], params }).keys()], ["status", "attr.a"]);
 });
 
 test("d9_lengths_are_read_in_every_unit", () => {
-  assert.deepEqual(["250", "250ms", "1.5s", "2 m", "1h", "7d", "x", "-1s"].map(readLength), [250, 250, 1_500, 120_000, 3_600_000, 604_800_000, null, null]);
+  assert.deepEqual(["250", "250ms", "1.5s", "2 m", "1h", "7d", "x", "-1s"].map(readLength), [
+    250,
+    250,
+    1_500,
+    120_000,
+    3_600_000,
+    604_800_000,
+    null,
+    null,
+  ]);
 });

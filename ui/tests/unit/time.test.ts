@@ -11,7 +11,10 @@ test("d5_durations_read_in_the_unit_that_fits", () => {
 
 test("d5_relative_times_say_before_and_after", () => {
   const now = 1_800_000_000_000;
-  assert.deepEqual([-40_000, 400, 12_000, 7_200_000, 400_000_000].map((ago) => relativeText(now - ago, now)), ["in 40 s", "now", "12 s ago", "2 h ago", "4 d ago"]);
+  assert.deepEqual(
+    [-40_000, 400, 12_000, 7_200_000, 400_000_000].map((ago) => relativeText(now - ago, now)),
+    ["in 40 s", "now", "12 s ago", "2 h ago", "4 d ago"],
+  );
 });
 
 test("d5_what_moves_moves_by_whole_seconds", () => {

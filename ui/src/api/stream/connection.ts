@@ -95,7 +95,11 @@ export class Connection {
         this.listener.opened(nameOf(topic), topic.kind !== "instance" || cursor?.instances.has(topic.id) !== true);
       }
       const names = lists.map((filter) => nameOf({ kind: "list", filter }));
-      await readEvents(response.body, (event) => this.received(event, following, names), () => this.heard(controller));
+      await readEvents(
+        response.body,
+        (event) => this.received(event, following, names),
+        () => this.heard(controller),
+      );
       if (this.controller === controller) this.open(100);
     } catch {
       previous?.abort();

@@ -1,10 +1,7 @@
 // What can be followed live, and the messages between a page and the hub.
 
 export type Topic =
-  | { kind: "instance"; id: string }
-  | { kind: "list"; filter: string }
-  | { kind: "stats" }
-  | { kind: "operations" };
+  { kind: "instance"; id: string } | { kind: "list"; filter: string } | { kind: "stats" } | { kind: "operations" };
 
 /** Names a topic: pages that ask for the same thing share it. */
 export function nameOf(topic: Topic): string {

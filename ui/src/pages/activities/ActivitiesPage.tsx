@@ -1,8 +1,10 @@
-// Activities that need somebody's eyes: those that are retried, those that no node can run, those that run or are silent for long.
+// Activities that need somebody's eyes: those that are retried, those that no node can run, those that run or are silent for
+// long.
 import type { JSX } from "preact";
 
 import { get } from "../../api/client.ts";
 import { useLoad } from "../../api/load.ts";
+import type { Stats } from "../../api/types.ts";
 import type { TaskGroup } from "../../api/ops.ts";
 import { useRowKeys } from "../../design/Fold.tsx";
 import { Empty, Part } from "../../design/Problem.tsx";
@@ -22,15 +24,24 @@ export default function ActivitiesPage(): JSX.Element {
   useRowKeys();
   const now = stats.value;
   return (
-    <Page title="Activities"
-      beside={now !== null && <span class="muted">{countText(now.tasks_waiting)} wait for a retry · {countText(now.tasks_queued)} queued · {countText(now.tasks_leased)} with workers</span>}>
+    <Page title="Activities" beside={now !== null && <span class="muted">{whatWaits(now)}</span>}>
       <Part of={groups}>{(value) => <Groups groups={value.groups} isPartial={value.partial} scanned={value.scanned} />}</Part>
-      <Part of={running} waiting={<></>}>{(value) => <Longest tasks={value.rows} isPartial={value.next !== null} />}</Part>
+      <Part of={running} waiting={<></>}>
+        {(value) => <Longest tasks={value.rows} isPartial={value.next !== null} />}
+      </Part>
     </Page>
   );
 }
 
-function Groups({ groups, isPartial, scanned }: { groups: readonly TaskGroup[]; isPartial: boolean; scanned: number }): JSX.Element {
+function Groups({
+  groups,
+  isPartial,
+  scanned,
+}: {
+  groups: readonly TaskGroup[];
+  isPartial: boolean;
+  scanned: number;
+}): JSX.Element {
   const retried = groups.filter((group) => group.state === "waiting");
   const stranded = groups.filter((group) => group.nodes === 0 && group.state !== "waiting");
   const queued = groups.filter((group) => group.state === "queued" && group.nodes > 0);
@@ -55,4 +66,9 @@ function Nothing(): JSX.Element {
       </p>
     </Empty>
   );
+}
+
+function whatWaits({ tasks_waiting, tasks_queued, tasks_leased }: Stats): string {
+  const [waiting, queued, leased] = [tasks_waiting, tasks_queued, tasks_leased].map(countText);
+  return `${waiting} wait for a retry · ${queued} queued · ${leased} with workers`;
 }

@@ -21,27 +21,78 @@ export function Longest({ tasks, isPartial }: { tasks: readonly Task[]; isPartia
     <section class="stack">
       <div class="section-head activity-longest">
         <h2>{isRunning ? "Longest running" : "Longest silent"}</h2>
-        <p>{isRunning ? "Attempts that workers have taken, the oldest first." : "Attempts whose last heartbeat, or start, is longest ago."}</p>
+        <p>
+          {isRunning
+            ? "Attempts that workers have taken, the oldest first."
+            : "Attempts whose last heartbeat, or start, is longest ago."}
+        </p>
         <span class="push" />
-        <Segments label="Order" value={by} onChange={(next) => change({ longest: next === "running" ? null : next })}
-          options={[["running", "Running"], ["silent", "Silent"]]} />
+        <Segments
+          label="Order"
+          value={by}
+          onChange={(next) => change({ longest: next === "running" ? null : next })}
+          options={[
+            ["running", "Running"],
+            ["silent", "Silent"],
+          ]}
+        />
       </div>
       {sorted.length === 0 ? (
-        <p class="card activity-none muted">No attempt is with a worker now. Attempts that run inside of the node that owns their instance are not listed; they show on the page of the instance.</p>
+        <p class="card activity-none muted">
+          No attempt is with a worker now. Attempts that run inside of the node that owns their instance are not listed; they show
+          on the page of the instance.
+        </p>
       ) : (
         <Holding of={held}>
           <div class="card table-scroll" tabIndex={0} role="region" aria-label="Longest running activities">
             <table class="table cards">
-              <thead><tr><th scope="col">Activity</th><th scope="col">Instance</th><th scope="col" class="num">Attempt</th><th scope="col" class="num">Running for</th><th scope="col" class="num">Silent for</th><th scope="col">Node</th></tr></thead>
+              <thead>
+                <tr>
+                  <th scope="col">Activity</th>
+                  <th scope="col">Instance</th>
+                  <th scope="col" class="num">
+                    Attempt
+                  </th>
+                  <th scope="col" class="num">
+                    Running for
+                  </th>
+                  <th scope="col" class="num">
+                    Silent for
+                  </th>
+                  <th scope="col">Node</th>
+                </tr>
+              </thead>
               <tbody>
                 {held.rows.map((task) => (
                   <tr key={keyOf(task)}>
-                    <td class="whole"><b class="activity-name"><Id text={task.name} /></b></td>
-                    <td class="activity-instance whole">{task.id === null ? <span class="muted">deleted</span>
-                      : <a class="id clip" data-row title={task.id} href={href(["instances", task.id], { tab: "waits", event: task.event })}><Id text={task.id} /></a>}</td>
-                    <td class="num" data-label="Attempt">{task.attempt}</td>
-                    <td class="num" data-label="Running for">{task.since_ms === undefined ? "–" : <Duration since={task.since_ms} />}</td>
-                    <td class="num" data-label="Silent for">{task.heard_ms === undefined ? <span class="muted">no heartbeat</span> : <Duration since={task.heard_ms} />}</td>
+                    <td class="whole">
+                      <b class="activity-name">
+                        <Id text={task.name} />
+                      </b>
+                    </td>
+                    <td class="activity-instance whole">
+                      {task.id === null ? (
+                        <span class="muted">deleted</span>
+                      ) : (
+                        <a
+                          class="id clip"
+                          data-row
+                          title={task.id}
+                          href={href(["instances", task.id], { tab: "waits", event: task.event })}
+                        >
+                          <Id text={task.id} />
+                        </a>
+                      )}
+                    </td>
+                    <td class="num" data-label="Attempt">
+                      {task.attempt}
+                    </td>
+                    <td class="num" data-label="Running for">
+                      {task.since_ms === undefined ? "–" : <Duration since={task.since_ms} />}
+                    </td>
+                    <td class="num" data-label="Silent for">
+                      {task.heard_ms === undefined ? <span class="muted">no heartbeat</span> : <Duration since={task.heard_ms} />}
+                    </td>
                     <td data-label="Node">{task.node === undefined ? <span class="muted">–</span> : <Id text={task.node} />}</td>
                   </tr>
                 ))}

@@ -30,14 +30,21 @@ export default function BlockedPage(): JSX.Element {
   useAnnounced(count === undefined ? "" : `${countText(count)} instances are blocked`);
   const pausedRows = paused.value.value?.rows ?? 0;
   return (
-    <Page title="Blocked" beside={count !== undefined && count.rows > 0 && <span class="muted">{countText(count)} instances</span>}>
+    <Page
+      title="Blocked"
+      beside={count !== undefined && count.rows > 0 && <span class="muted">{countText(count)} instances</span>}
+    >
       <Part of={causes}>{(value) => <Causes causes={value.causes} isPartial={value.partial} />}</Part>
-      <Part of={doctor} waiting={<></>}>{(value) => <WaitingForCode findings={value.waiting} />}</Part>
+      <Part of={doctor} waiting={<></>}>
+        {(value) => <WaitingForCode findings={value.waiting} />}
+      </Part>
       {pausedRows > 0 && (
         <p class="muted">
-          Paused instances are blocked on purpose and not shown here: <a class="link" href={href(["instances"], { paused: true })}>
+          Paused instances are blocked on purpose and not shown here:{" "}
+          <a class="link" href={href(["instances"], { paused: true })}>
             {countText(paused.value.value ?? 0)} paused
-          </a>.
+          </a>
+          .
         </p>
       )}
     </Page>
@@ -58,13 +65,17 @@ function Causes({ causes, isPartial }: { causes: readonly Cause[]; isPartial: bo
       {isLost && (
         <p class="blocked-lost" role="status">
           The cause in this link is gone: its instances go on, have ended, or are blocked by another cause by now.{" "}
-          <a class="link" href={href(["blocked"])}>Show all causes</a>
+          <a class="link" href={href(["blocked"])}>
+            Show all causes
+          </a>
         </p>
       )}
       {held.rows.length > 0 && (
         <Holding of={held} one="new cause" many="new causes">
           <ul class="folds">
-            {held.rows.map((cause) => <CauseRow key={causeId(cause)} cause={cause} isOpen={causeId(cause) === opened} />)}
+            {held.rows.map((cause) => (
+              <CauseRow key={causeId(cause)} cause={cause} isOpen={causeId(cause) === opened} />
+            ))}
           </ul>
         </Holding>
       )}
@@ -82,7 +93,11 @@ function Nothing(): JSX.Element {
       </p>
       <p>
         Here would stand one row per cause, with both sides of the difference, the line of source, and what to do. A preflight
-        finds the same before a deployment: see <a class="link" href={href(["deploy"])}>Deploy</a>.
+        finds the same before a deployment: see{" "}
+        <a class="link" href={href(["deploy"])}>
+          Deploy
+        </a>
+        .
       </p>
     </Empty>
   );

@@ -10,7 +10,7 @@ import { Fold } from "../../design/Fold.tsx";
 import { Changing } from "../../design/hold.tsx";
 import { Id, Text } from "../../design/Id.tsx";
 import { Hint, Rich } from "../../design/Rich.tsx";
-import { Time } from "../../design/time.tsx";
+import { Time, Since } from "../../design/time.tsx";
 import { Icon } from "../../design/icons.tsx";
 import { listHref } from "../../frame/filter-text.tsx";
 import { OperateDialog, type Plan } from "../../frame/Operate.tsx";
@@ -25,28 +25,60 @@ export function CauseRow({ cause, isOpen }: { cause: Cause; isOpen: boolean }): 
   const place = placeOf(cause);
   const isResolved = cause.count === 0;
   return (
-    <Fold isOpen={isOpen} class={`cause ${isResolved ? "resolved" : ""}`} onToggle={() => change({ cause: isOpen ? null : causeId(cause) })}
+    <Fold
+      isOpen={isOpen}
+      class={`cause ${isResolved ? "resolved" : ""}`}
+      onToggle={() => change({ cause: isOpen ? null : causeId(cause) })}
       title={
         <span class="fold-title">
           <span class="cause-line">
             <span class={`cause-kind ${kind}`}>{KIND_WORDS[kind]}</span>
-            <span class="cause-what"><Id text={cause.name} /> <span class="muted">{cause.version}</span></span>
-            <span class="cause-headline"><Text text={headline(cause)} /></span>
+            <span class="cause-what">
+              <Id text={cause.name} /> <span class="muted">{cause.version}</span>
+            </span>
+            <span class="cause-headline">
+              <Text text={headline(cause)} />
+            </span>
           </span>
           <span class="sub">
-            {place !== null && <><span class="mono"><Text text={shortPlace(place)} /></span> · </>}
-            since <Time ms={cause.first_ms} /> · last tried <Time ms={cause.last_tried_ms ?? cause.last_ms} />
-            {cause.next_try_ms !== undefined && <> · tries again <Time ms={cause.next_try_ms} /></>}
+            {place !== null && (
+              <>
+                <span class="mono">
+                  <Text text={shortPlace(place)} />
+                </span>{" "}
+                ·{" "}
+              </>
+            )}
+            <Since ms={cause.first_ms} /> · last tried <Time ms={cause.last_tried_ms ?? cause.last_ms} />
+            {cause.next_try_ms !== undefined && (
+              <>
+                {" "}
+                · tries again <Time ms={cause.next_try_ms} />
+              </>
+            )}
           </span>
         </span>
       }
-      body={() => <CauseBody cause={cause} />}>
+      body={() => <CauseBody cause={cause} />}
+    >
       <Underway cause={cause} />
       <Code code={cause.code} />
       <span class="figure cause-count">
-        {isResolved
-          ? <><b class="row"><Icon name="check" size={14} /> 0</b><span>none left</span></>
-          : <><b><Changing text={countText(cause.count)} /></b><span>{cause.count === 1 ? "instance" : "instances"}</span></>}
+        {isResolved ? (
+          <>
+            <b class="row">
+              <Icon name="check" size={14} /> 0
+            </b>
+            <span>none left</span>
+          </>
+        ) : (
+          <>
+            <b>
+              <Changing text={countText(cause.count)} />
+            </b>
+            <span>{cause.count === 1 ? "instance" : "instances"}</span>
+          </>
+        )}
       </span>
     </Fold>
   );
@@ -59,11 +91,14 @@ function shortPlace(place: string): string {
 
 /** The operation that acts on this cause now. */
 function Underway({ cause }: { cause: Cause }): JSX.Element | null {
-  const running = (operations.value as readonly FullOperation[]).find((each) => each.filter === cause.filter && each.state === "running");
+  const running = (operations.value as readonly FullOperation[]).find(
+    (each) => each.filter === cause.filter && each.state === "running",
+  );
   if (running === undefined) return null;
   return (
     <a class="chip blue" href={href(["operations"], { operation: running.id })}>
-      {running.action === "retry" ? "Retrying" : running.action === "terminate" ? "Terminating" : running.action}: {running.seen.toLocaleString("en")} so far
+      {running.action === "retry" ? "Retrying" : running.action === "terminate" ? "Terminating" : running.action}:{" "}
+      {running.seen.toLocaleString("en")} so far
     </a>
   );
 }
@@ -71,7 +106,11 @@ function Underway({ cause }: { cause: Cause }): JSX.Element | null {
 function CauseBody({ cause }: { cause: Cause }): JSX.Element {
   return (
     <>
-      {cause.count === 0 && <p class="cause-done"><Icon name="check" /> No instance is blocked by this any more. The report below is the last one.</p>}
+      {cause.count === 0 && (
+        <p class="cause-done">
+          <Icon name="check" /> No instance is blocked by this any more. The report below is the last one.
+        </p>
+      )}
       <What cause={cause} />
       <div class="cause-sides">
         <Remedy cause={cause} />
@@ -94,13 +133,26 @@ function What({ cause }: { cause: Cause }): JSX.Element {
       {panic !== null && (
         <figure class="cause-panic">
           <figcaption class="label">Message</figcaption>
-          <pre><Text text={panic.message} keepLines /></pre>
-          {panic.unit !== "" && panic.unit !== "root" && <p class="hint">In unit <code><Text text={panic.unit} /></code></p>}
+          <pre>
+            <Text text={panic.message} keepLines />
+          </pre>
+          {panic.unit !== "" && panic.unit !== "root" && (
+            <p class="hint">
+              In unit{" "}
+              <code>
+                <Text text={panic.unit} />
+              </code>
+            </p>
+          )}
         </figure>
       )}
       {kindOf(cause) === "missing" && <Missing cause={cause} />}
       {place !== null && <Source place={place} />}
-      {kindOf(cause) === "other" && <pre class="cause-report"><Text text={cause.report} keepLines /></pre>}
+      {kindOf(cause) === "other" && (
+        <pre class="cause-report">
+          <Text text={cause.report} keepLines />
+        </pre>
+      )}
     </>
   );
 }
@@ -109,7 +161,11 @@ function Remedy({ cause }: { cause: Cause }): JSX.Element {
   return (
     <section class="stack cause-do">
       <h3>What to do</h3>
-      {cause.remedy !== "" && <p><Rich text={sentence(cause.remedy)} /></p>}
+      {cause.remedy !== "" && (
+        <p>
+          <Rich text={sentence(cause.remedy)} />
+        </p>
+      )}
       {cause.divergence !== undefined && cause.divergence.hint !== "" && <Hint text={cause.divergence.hint} />}
     </section>
   );
@@ -133,7 +189,20 @@ function Missing({ cause }: { cause: Cause }): JSX.Element {
   return (
     <p>
       The instances need <Id text={cause.name} /> <code>{cause.version === "" ? "of any version" : cause.version}</code>.{" "}
-      {nodes.length === 0 ? "No live node has it registered." : <>Registered by {nodes.map((node, index) => <>{index > 0 && ", "}<Id text={node} /></>)}, and not by the node that owns the instances.</>}
+      {nodes.length === 0 ? (
+        "No live node has it registered."
+      ) : (
+        <>
+          Registered by{" "}
+          {nodes.map((node, index) => (
+            <>
+              {index > 0 && ", "}
+              <Id text={node} />
+            </>
+          ))}
+          , and not by the node that owns the instances.
+        </>
+      )}
     </p>
   );
 }
@@ -143,7 +212,9 @@ const PLANS: Record<"retry" | "terminate", Omit<Plan, "filter">> = {
     title: "Retry all that this cause blocks",
     action: "retry",
     verb: "Retry",
-    sentence: (count, isOne) => `${isOne ? "1 instance is" : `${count} instances are`} tried again with the code that is registered now. What still differs is blocked again; nothing is lost.`,
+    sentence: (count, isOne) =>
+      `${isOne ? "1 instance is" : `${count} instances are`} tried again with the code that is registered now. ` +
+      "What still differs is blocked again; nothing is lost.",
   },
   terminate: {
     title: "Terminate all that this cause blocks",
@@ -152,7 +223,9 @@ const PLANS: Record<"retry" | "terminate", Omit<Plan, "filter">> = {
     isDanger: true,
     isTyped: true,
     hasReason: true,
-    sentence: (count, isOne) => `${isOne ? "1 instance ends" : `${count} instances end`} without running any more of ${isOne ? "its" : "their"} code. This cannot be undone.`,
+    sentence: (count, isOne) =>
+      `${isOne ? "1 instance ends" : `${count} instances end`} without running any more of ${isOne ? "its" : "their"} code. ` +
+      "This cannot be undone.",
   },
 };
 
@@ -161,9 +234,18 @@ function Actions({ cause }: { cause: Cause }): JSX.Element {
   const file = `${cause.name}-${cause.version}-blocked.jsonl`.replace(/[^\w.-]+/g, "_");
   return (
     <div class="row wrap">
-      <Button kind="primary" whyNot={whyReadOnly.value} onClick={() => setPlan({ ...PLANS.retry, filter: cause.filter })}>Retry all…</Button>
-      <Button whyNot={whyReadOnly.value} onClick={() => setPlan({ ...PLANS.terminate, filter: cause.filter })}>Terminate all…</Button>
-      <a class="button" href={`${API}export?${cause.filter}`} download={file} title="Histories as lines of JSON; the test kit's replay_files reads them">
+      <Button kind="primary" whyNot={whyReadOnly.value} onClick={() => setPlan({ ...PLANS.retry, filter: cause.filter })}>
+        Retry all…
+      </Button>
+      <Button whyNot={whyReadOnly.value} onClick={() => setPlan({ ...PLANS.terminate, filter: cause.filter })}>
+        Terminate all…
+      </Button>
+      <a
+        class="button"
+        href={`${API}export?${cause.filter}`}
+        download={file}
+        title="Histories as lines of JSON; the test kit's replay_files reads them"
+      >
         <Icon name="download" size={14} /> Export for a test
       </a>
       {plan !== null && <OperateDialog plan={plan} onClose={() => setPlan(null)} />}
@@ -175,8 +257,16 @@ function Samples({ cause }: { cause: Cause }): JSX.Element {
   return (
     <div class="row wrap cause-samples">
       <span class="label">Instances</span>
-      {cause.samples.map((id) => <a key={id} class="chip" href={href(["instances", id])}><Id text={id} isClipped /></a>)}
-      {cause.count > 0 && <a class="link" href={listHref(cause.filter)}>All {countText(cause.count)} in the list</a>}
+      {cause.samples.map((id) => (
+        <a key={id} class="chip" href={href(["instances", id])}>
+          <Id text={id} isClipped />
+        </a>
+      ))}
+      {cause.count > 0 && (
+        <a class="link" href={listHref(cause.filter)}>
+          All {countText(cause.count)} in the list
+        </a>
+      )}
     </div>
   );
 }

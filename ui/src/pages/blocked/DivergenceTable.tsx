@@ -12,11 +12,23 @@ export function DivergenceTable({ divergence, sample }: { divergence: Divergence
       <table>
         <caption>
           Record and code part at event {divergence.event}
-          <span class="muted"> · turn {divergence.turn}, execution {divergence.execution}</span>
-          {sample !== undefined && <span class="muted"> · of <Id text={sample} href={href(["instances", sample], { tab: "history", event: divergence.event })} /></span>}
+          <span class="muted">
+            {" "}
+            · turn {divergence.turn}, execution {divergence.execution}
+          </span>
+          {sample !== undefined && (
+            <span class="muted">
+              {" "}
+              · of <Id text={sample} href={href(["instances", sample], { tab: "history", event: divergence.event })} />
+            </span>
+          )}
         </caption>
         <thead>
-          <tr><th scope="col">Event</th><th scope="col">Recorded in the history</th><th scope="col">Decided by the code</th></tr>
+          <tr>
+            <th scope="col">Event</th>
+            <th scope="col">Recorded in the history</th>
+            <th scope="col">Decided by the code</th>
+          </tr>
         </thead>
         <tbody>
           {divergence.neighbourhood.map((row) => {
@@ -24,9 +36,24 @@ export function DivergenceTable({ divergence, sample }: { divergence: Divergence
             const { before, left, right, after } = wordDiff(row.recorded, row.code);
             return (
               <tr key={row.event} class={isParting ? "parts" : ""}>
-                <th scope="row">{row.event}{isParting && <span class="sr-only"> (they part here)</span>}</th>
-                <td data-side="Recorded">{isParting ? <Line before={before} own={left} after={after} kind="recorded" /> : <code>{visible(row.recorded)}</code>}</td>
-                <td data-side="Code">{isParting ? <Line before={before} own={right} after={after} kind="decided" /> : <code>{visible(row.code)}</code>}</td>
+                <th scope="row">
+                  {row.event}
+                  {isParting && <span class="sr-only"> (they part here)</span>}
+                </th>
+                <td data-side="Recorded">
+                  {isParting ? (
+                    <Line before={before} own={left} after={after} kind="recorded" />
+                  ) : (
+                    <code>{visible(row.recorded)}</code>
+                  )}
+                </td>
+                <td data-side="Code">
+                  {isParting ? (
+                    <Line before={before} own={right} after={after} kind="decided" />
+                  ) : (
+                    <code>{visible(row.code)}</code>
+                  )}
+                </td>
               </tr>
             );
           })}
@@ -36,7 +63,23 @@ export function DivergenceTable({ divergence, sample }: { divergence: Divergence
   );
 }
 
-function Line({ before, own, after, kind }: { before: string; own: string; after: string; kind: "recorded" | "decided" }): JSX.Element {
+function Line({
+  before,
+  own,
+  after,
+  kind,
+}: {
+  before: string;
+  own: string;
+  after: string;
+  kind: "recorded" | "decided";
+}): JSX.Element {
   if (before + own + after === "") return <span class="muted">nothing</span>;
-  return <code>{visible(before)}{own !== "" && <mark class={kind}>{visible(own)}</mark>}{visible(after)}</code>;
+  return (
+    <code>
+      {visible(before)}
+      {own !== "" && <mark class={kind}>{visible(own)}</mark>}
+      {visible(after)}
+    </code>
+  );
 }

@@ -17,10 +17,18 @@ export function WaitingForCode({ findings }: { findings: readonly Finding[] }): 
       <ul class="folds">
         {findings.map((finding) => (
           <li key={finding.text} class="fold waiting-code">
-            <p><Rich text={capital(finding.text)} /></p>
-            <p class="muted"><Rich text={capital(finding.remedy)} /></p>
+            <p>
+              <Rich text={capital(finding.text)} />
+            </p>
+            <p class="muted">
+              <Rich text={capital(finding.remedy)} />
+            </p>
             <div class="row wrap">
-              {finding.instances.slice(0, 5).map((id) => <a key={id} class="chip" href={href(["instances", id])}><Id text={id} isClipped /></a>)}
+              {finding.instances.slice(0, 5).map((id) => (
+                <a key={id} class="chip" href={href(["instances", id])}>
+                  <Id text={id} isClipped />
+                </a>
+              ))}
               {finding.count > 5 && <span class="muted">and {(finding.count - 5).toLocaleString("en")} others</span>}
             </div>
           </li>

@@ -13,7 +13,10 @@ import { Versions } from "./Versions.tsx";
 import "./deploy.css";
 
 export default function DeployPage(): JSX.Element {
-  const versions = useLoad((signal) => get("orchestrations", { signal, query: { since_ms: new Date().setHours(0, 0, 0, 0) } }), []);
+  const versions = useLoad(
+    (signal) => get("orchestrations", { signal, query: { since_ms: new Date().setHours(0, 0, 0, 0) } }),
+    [],
+  );
   const nodes = useLoad((signal) => get("nodes", { signal }), []);
   const preflights = useLoad((signal) => get("preflights", { signal }), []);
   const causes = useLoad((signal) => get("blocked", { signal }), []);
@@ -25,7 +28,9 @@ export default function DeployPage(): JSX.Element {
     <Page title="Deploy">
       <Part of={versions}>{(value) => <Versions rows={value.orchestrations} live={live} />}</Part>
       <Part of={preflights}>{(value) => <Preflights reports={value.preflights} />}</Part>
-      <Part of={nodes} waiting={<></>}>{(value) => <Changes nodes={value.nodes} causes={causes.value.value?.causes ?? []} />}</Part>
+      <Part of={nodes} waiting={<></>}>
+        {(value) => <Changes nodes={value.nodes} causes={causes.value.value?.causes ?? []} />}
+      </Part>
     </Page>
   );
 }

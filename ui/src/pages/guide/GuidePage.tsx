@@ -32,7 +32,11 @@ function Contents(): JSX.Element {
     <Page title="Errors by code">
       <ul class="guide-codes">
         {codes().map(([code, title]) => (
-          <li key={code}><a class="link" href={href(["guide", code])}><code>{code}</code> {title}</a></li>
+          <li key={code}>
+            <a class="link" href={href(["guide", code])}>
+              <code>{code}</code> {title}
+            </a>
+          </li>
         ))}
       </ul>
     </Page>
@@ -45,15 +49,27 @@ function OneCode({ code }: { code: string }): JSX.Element {
   if (heading?.kind !== "heading") {
     return (
       <Page title="Errors by code">
-        <Empty title="The guide has no such code"><p><a class="link" href={href(["guide"])}>All codes</a></p></Empty>
+        <Empty title="The guide has no such code">
+          <p>
+            <a class="link" href={href(["guide"])}>
+              All codes
+            </a>
+          </p>
+        </Empty>
       </Page>
     );
   }
   return (
     <Page title={heading.text}>
       <div class="guide stack">
-        {blocks.map((block, at) => <Drawn key={at} block={block} />)}
-        <p><a class="link" href={href(["guide"])}>All codes</a></p>
+        {blocks.map((block, at) => (
+          <Drawn key={at} block={block} />
+        ))}
+        <p>
+          <a class="link" href={href(["guide"])}>
+            All codes
+          </a>
+        </p>
       </div>
     </Page>
   );
@@ -66,9 +82,21 @@ function Drawn({ block }: { block: Block }): JSX.Element {
     case "code":
       return <pre>{block.text}</pre>;
     case "list":
-      return <ul>{block.items.map((item, at) => <li key={at}><Spans of={item} /></li>)}</ul>;
+      return (
+        <ul>
+          {block.items.map((item, at) => (
+            <li key={at}>
+              <Spans of={item} />
+            </li>
+          ))}
+        </ul>
+      );
     case "paragraph":
-      return <p><Spans of={block.spans} /></p>;
+      return (
+        <p>
+          <Spans of={block.spans} />
+        </p>
+      );
   }
 }
 
@@ -80,7 +108,13 @@ function Spans({ of }: { of: Span[] }): JSX.Element {
         if (span.kind === "bold") return <b key={at}>{span.text}</b>;
         const code = span.kind === "link" ? /#(per-\d{4})/i.exec(span.target ?? "")?.[1]?.toUpperCase() : undefined;
         // Other pages of the guide are not in the binary.
-        return code === undefined ? <span key={at}>{span.text}</span> : <a key={at} class="link" href={href(["guide", code])}>{span.text}</a>;
+        return code === undefined ? (
+          <span key={at}>{span.text}</span>
+        ) : (
+          <a key={at} class="link" href={href(["guide", code])}>
+            {span.text}
+          </a>
+        );
       })}
     </>
   );

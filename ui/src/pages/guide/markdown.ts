@@ -32,7 +32,7 @@ export function spansOf(text: string): Span[] {
 export function blocksOf(markdown: string): Block[] {
   const blocks: Block[] = [];
   const lines = markdown.split("\n");
-  for (let at = 0; at < lines.length; ) {
+  for (let at = 0; at < lines.length;) {
     const line = lines[at] ?? "";
     const heading = /^(#+) (.*)$/.exec(line);
     if (line.trim() === "") {

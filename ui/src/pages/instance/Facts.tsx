@@ -10,10 +10,11 @@ import { Waiting } from "../../design/Problem.tsx";
 import { Icon } from "../../design/icons.tsx";
 import { Duration, Time } from "../../design/time.tsx";
 import { useLoad } from "../../api/load.ts";
+import { logsHref, traceHref } from "../../frame/source.tsx";
 import { href, param } from "../../router/router.ts";
 import { read, type ExecutionRow } from "./data.ts";
 import type { InstanceModel } from "./model.ts";
-import { PayloadLine, previewOf, templateHref } from "./parts.tsx";
+import { PayloadLine, previewOf } from "./parts.tsx";
 
 function Fact({ name, children }: { name: string; children: ComponentChildren }): JSX.Element {
   return (
@@ -46,7 +47,7 @@ export function Facts({ model, details }: { model: InstanceModel; details: Insta
         </Fact>
         {details.ended_ms === null ? (
           <Fact name="Age">
-            <Duration since={details.created_ms - model.offset.value} />
+            <Duration since={details.created_ms} />
           </Fact>
         ) : (
           <Fact name="Took">
@@ -114,7 +115,7 @@ export function Facts({ model, details }: { model: InstanceModel; details: Insta
 }
 
 function TraceId({ id }: { id: string }): JSX.Element {
-  const link = templateHref("trace", { trace: id });
+  const link = traceHref(id);
   const shown = <span class="mono">{id.slice(0, 8)}</span>;
   return (
     <span class="row one-key">
@@ -131,7 +132,7 @@ function TraceId({ id }: { id: string }): JSX.Element {
 }
 
 function TemplateLinks({ details }: { details: InstanceDetails }): JSX.Element | null {
-  const logs = templateHref("logs", { id: details.id, key: details.key });
+  const logs = logsHref(details);
   if (logs === null) return null;
   return (
     <Fact name="Logs">

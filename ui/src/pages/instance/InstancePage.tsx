@@ -8,10 +8,10 @@ import { Tabs } from "../../design/Controls.tsx";
 import { CopyButton } from "../../design/Copy.tsx";
 import { Id } from "../../design/Id.tsx";
 import { useKeys } from "../../design/keys.ts";
-import { Problem, Waiting } from "../../design/Problem.tsx";
+import { Problem, Waiting, isToldAbove } from "../../design/Problem.tsx";
 import { Status, WORDS, standingOf } from "../../design/Status.tsx";
 import { Page } from "../../frame/Page.tsx";
-import { change, choice, go, param, place } from "../../router/router.ts";
+import { change, choice, go, href, param, place } from "../../router/router.ts";
 import { Actions } from "./Actions.tsx";
 import { DeedLine, FateBanner } from "./Deed.tsx";
 import { Facts } from "./Facts.tsx";
@@ -78,9 +78,19 @@ function One({ id, onNew }: { id: string; onNew: () => void }): JSX.Element {
     >
       <div class={`one ${fate !== null ? "over" : ""}`}>
         {fate !== null && <FateBanner model={model} fate={fate} onNew={showNew} />}
-        {problem !== null && fate === null && (
+        {problem !== null && fate === null && !(details !== undefined && isToldAbove(problem)) && (
           <div class="one-problem">
             <Problem problem={problem} onRetry={problem.code === "PER-0605" ? undefined : () => void model.details.reload()} />
+            {problem.code === "PER-0605" && details === undefined && (
+              <p class="row wrap">
+                <a class="link" href={href(["instances"], { id_prefix: id })}>
+                  Instances whose id begins like this
+                </a>
+                <a class="link" href={href(["instances"])}>
+                  All instances
+                </a>
+              </p>
+            )}
           </div>
         )}
         {details === undefined ? (

@@ -29,7 +29,7 @@ export function PastBar({
         onClick={enter}
         whyNot={(details.turns ?? 0) === 0 ? "It has not taken a turn." : null}
       >
-        <Icon name="past" size={14} /> The past
+        <Icon name="past" size={14} /> <span class="words">The past</span>
       </Button>
     );
   }

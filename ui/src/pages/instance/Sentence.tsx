@@ -7,13 +7,14 @@ import type { InstanceDetails } from "../../api/types.ts";
 import { Code } from "../../design/Copy.tsx";
 import { Text } from "../../design/Id.tsx";
 import { standingOf } from "../../design/Status.tsx";
-import { Duration, Time } from "../../design/time.tsx";
+import { Duration, Time, Since } from "../../design/time.tsx";
+import { Source } from "../../frame/source.tsx";
 import { href } from "../../router/router.ts";
 import { read, type EventRecord, type HistoryPage, type WaitRecord, type WaitsData } from "./data.ts";
 import { bodyOf, failedSource } from "./history/events.ts";
 import type { InstanceModel } from "./model.ts";
 import { WaitText } from "./WaitText.tsx";
-import { EventLink, ServerText, Source, errorOf, previewOf } from "./parts.tsx";
+import { EventLink, ServerText, errorOf, previewOf } from "./parts.tsx";
 
 export function Sentence({ model, details }: { model: InstanceModel; details: InstanceDetails }): JSX.Element {
   const standing = standingOf(details);
@@ -96,7 +97,7 @@ function FailedSentence({ model, details }: { model: InstanceModel; details: Ins
     .value.value;
   return (
     <p class="one-sentence">
-      Failed at <EndLink details={details} /> <Ended details={details} />
+      Failed <Ended details={details} /> at <EndLink details={details} />
       {details.error !== null && (
         <>
           :{" "}
@@ -159,7 +160,7 @@ function BlockedSentence({ details }: { details: InstanceDetails }): JSX.Element
   const tried = (
     <span class="muted">
       {" "}
-      Since <Time ms={blocked.since_ms} />, tried {blocked.attempts === 1 ? "once" : `${blocked.attempts} times`}.{" "}
+      Blocked <Since ms={blocked.since_ms} />, tried {blocked.attempts === 1 ? "once" : `${blocked.attempts} times`}.{" "}
       <Code code={blocked.code} />
     </span>
   );
@@ -264,9 +265,9 @@ export function PastSentence({ model, execution, turn }: { model: InstanceModel;
       ) : first === undefined ? (
         <>{then.status}, with nothing open.</>
       ) : (
-        <WaitText wait={first} id={model.id} isSentence />
+        <WaitText wait={first} id={model.id} isSentence at={then.at_ms} />
       )}
-      {first !== undefined && others > 0 && <> and {others} more</>}
+      {first !== undefined && others > 0 && <> {others === 1 ? "One more wait." : `${others} more waits.`}</>}
     </p>
   );
 }
@@ -301,7 +302,7 @@ function WaitingSentence({ details }: { details: InstanceDetails }): JSX.Element
         <>
           {" "}
           <a class="link nowrap" href={href(["instances", details.id], { tab: "waits" })}>
-            and {others} more
+            {others === 1 ? "One more wait" : `${others} more waits`}
           </a>
         </>
       )}

@@ -2,13 +2,20 @@
 import type { JSX } from "preact";
 
 import { Id, Text } from "../../design/Id.tsx";
-import { Time } from "../../design/time.tsx";
+import { Time, Since } from "../../design/time.tsx";
 import { href } from "../../router/router.ts";
 import type { WaitRecord } from "./data.ts";
 import { EventLink, ServerText, errorText } from "./parts.tsx";
 
 /** What is waited for, in words that follow the clock. */
-export function WaitText({ wait, id, isSentence = false }: { wait: WaitRecord; id: string; isSentence?: boolean }): JSX.Element {
+export function WaitText(props: {
+  wait: WaitRecord;
+  id: string;
+  isSentence?: boolean;
+  /** When it was so, if that is past. */
+  at?: number | undefined;
+}): JSX.Element {
+  const { wait, id, isSentence = false, at } = props;
   const lead = (word: string) => (isSentence ? `Waits for ${word}` : word.charAt(0).toUpperCase() + word.slice(1));
   switch (wait.kind) {
     case "activity":
@@ -18,7 +25,7 @@ export function WaitText({ wait, id, isSentence = false }: { wait: WaitRecord; i
           <code>
             <Text text={wait.name ?? ""} />
           </code>{" "}
-          <Proof wait={wait} id={id} />: <ActivityState wait={wait} />
+          <Proof wait={wait} id={id} />: <ActivityState wait={wait} at={at} />
         </>
       );
     case "event":
@@ -28,7 +35,7 @@ export function WaitText({ wait, id, isSentence = false }: { wait: WaitRecord; i
           <code>
             <Text text={wait.name ?? ""} />
           </code>{" "}
-          <Proof wait={wait} id={id} />, since <Time ms={wait.since_ms ?? 0} />
+          <Proof wait={wait} id={id} /> <Since ms={wait.since_ms ?? 0} at={at} />
           {wait.timer_ms !== undefined && (
             <>
               , gives up <Time ms={wait.timer_ms} />
@@ -52,8 +59,8 @@ export function WaitText({ wait, id, isSentence = false }: { wait: WaitRecord; i
     case "child":
       return (
         <>
-          {lead("child")} <Id text={wait.id ?? ""} href={href(["instances", wait.id ?? ""])} /> <Proof wait={wait} id={id} />,
-          since <Time ms={wait.since_ms ?? 0} />
+          {lead("child")} <Id text={wait.id ?? ""} href={href(["instances", wait.id ?? ""])} /> <Proof wait={wait} id={id} />{" "}
+          <Since ms={wait.since_ms ?? 0} at={at} />
           {isSentence && wait.waits?.[0] !== undefined && (
             <>
               , which waits for <Deepest wait={wait.waits[0]} />
@@ -88,7 +95,7 @@ export function WaitText({ wait, id, isSentence = false }: { wait: WaitRecord; i
       return (
         <>
           Blocked: <ServerText text={(wait.reason ?? "").replace(/^PER-\d+ /, "")} id={id} />. Tried{" "}
-          {wait.attempts === 1 ? "once" : `${wait.attempts ?? 0} times`} since <Time ms={wait.since_ms ?? 0} />.
+          {wait.attempts === 1 ? "once" : `${wait.attempts ?? 0} times`}, blocked <Since ms={wait.since_ms ?? 0} at={at} />.
         </>
       );
     default:
@@ -126,7 +133,7 @@ function Deepest({ wait }: { wait: WaitRecord }): JSX.Element {
   );
 }
 
-function ActivityState({ wait }: { wait: WaitRecord }): JSX.Element {
+function ActivityState({ wait, at }: { wait: WaitRecord; at: number | undefined }): JSX.Element {
   const attempt = wait.attempt ?? 1;
   const of = wait.max_attempts === undefined || wait.max_attempts <= 1 ? "" : ` of ${wait.max_attempts}`;
   const failed = wait.failed !== undefined && (
@@ -150,7 +157,7 @@ function ActivityState({ wait }: { wait: WaitRecord }): JSX.Element {
       return (
         <>
           {failed}attempt {attempt}
-          {of} runs on <Text text={wait.node ?? "a node"} /> since <Time ms={wait.since_ms ?? 0} />
+          {of} runs on <Text text={wait.node ?? "a node"} /> <Since ms={wait.since_ms ?? 0} at={at} />
           {wait.heard_ms != null && (
             <>
               , last heartbeat <Time ms={wait.heard_ms} form="relative" />
@@ -163,14 +170,14 @@ function ActivityState({ wait }: { wait: WaitRecord }): JSX.Element {
       return (
         <>
           {failed}attempt {attempt}
-          {of} is with <Text text={wait.node ?? "its node"} /> since <Time ms={wait.since_ms ?? 0} />, running or waiting for a
+          {of} is with <Text text={wait.node ?? "its node"} /> <Since ms={wait.since_ms ?? 0} at={at} />, running or waiting for a
           slot.
         </>
       );
     case "not_registered":
       return (
         <>
-          queued since <Time ms={wait.since_ms ?? 0} />; no live node has it registered
+          queued <Since ms={wait.since_ms ?? 0} at={at} />; no live node has it registered
           {wait.tag != null && (
             <>
               {" "}
@@ -187,8 +194,8 @@ function ActivityState({ wait }: { wait: WaitRecord }): JSX.Element {
       return (
         <>
           {failed}
-          {wait.state === undefined ? "open" : wait.state.replaceAll("_", " ")} since{" "}
-          <Time ms={wait.since_ms ?? wait.scheduled_ms ?? 0} />.
+          {wait.state === undefined ? "open" : wait.state.replaceAll("_", " ")}{" "}
+          <Since ms={wait.since_ms ?? wait.scheduled_ms ?? 0} at={at} />.
         </>
       );
   }

@@ -10,7 +10,7 @@ import { Problem } from "../../api/problem.ts";
 import { follow } from "../../api/stream/stream.ts";
 import type { Instance, InstanceDetails } from "../../api/types.ts";
 import { WORDS, standingOf } from "../../design/Status.tsx";
-import { now } from "../../design/time.tsx";
+import { serverTime } from "../../design/time.tsx";
 import { announce } from "../../design/Toast.tsx";
 import { frozenSince } from "../../frame/state.ts";
 import { param } from "../../router/router.ts";
@@ -60,8 +60,6 @@ export class InstanceModel {
   readonly isPartial: ReadonlySignal<boolean> = computed(() => this.details.value.value?.waits_for === UNREAD.waits_for);
   readonly fate: Signal<Fate | null> = signal(null);
   readonly deed: Signal<Deed | null> = signal(null);
-  /** How far the store's clock is ahead of this machine's. */
-  readonly offset: Signal<number> = signal(0);
   /** The newest turn that is known, for parts that follow turns. */
   readonly lastTurn: Signal<{ execution: number; number: number } | null> = signal(null);
   private key: string | null;
@@ -110,7 +108,7 @@ export class InstanceModel {
 
   /** Notes what was done, for the line under the sentence. */
   done(text: string): void {
-    this.deed.value = { text, atMs: Date.now(), effect: null };
+    this.deed.value = { text, atMs: serverTime(), effect: null };
     announce(text);
     this.refresh();
   }
@@ -217,16 +215,6 @@ export class InstanceModel {
   private ended(fate: Fate, text: string): void {
     this.fate.value = fate;
     announce(text);
-  }
-
-  /** The store's time, once a second. */
-  readonly now: ReadonlySignal<number> = computed(() => (frozenSince.value ?? now.value) + this.offset.value);
-
-  /** Notes the store's clock, as an answer told it. */
-  noteClock(atMs: number): void {
-    const offset = atMs - Date.now();
-    // What the answer took to arrive is no difference of clocks.
-    if (Math.abs(offset - this.offset.peek()) > 500) this.offset.value = Math.abs(offset) < 500 ? 0 : offset;
   }
 }
 

@@ -7,7 +7,6 @@ import { readJson, textOf } from "../../api/json.ts";
 import { Text } from "../../design/Id.tsx";
 import { Payload, bytesText } from "../../design/Json.tsx";
 import { Icon } from "../../design/icons.tsx";
-import { session } from "../../frame/state.ts";
 import { href } from "../../router/router.ts";
 
 /** Where an event of an instance is shown. */
@@ -65,7 +64,10 @@ export function leftOut(value: unknown): LeftOut | null {
 export function previewOf(value: unknown, length = 160): string {
   const out = leftOut(value);
   if (out !== null) return out.isHidden ? `hidden, ${bytesText(out.bytes)}` : bytesText(out.bytes);
-  const text = textOf(value);
+  // Between the tokens of JSON, line breaks and indents mean nothing; within strings they are escaped.
+  const text = textOf(value)
+    .slice(0, 4 * length)
+    .replace(/\s*\n\s*/g, " ");
   return text.length > length ? `${text.slice(0, length)}…` : text;
 }
 
@@ -145,40 +147,6 @@ export function JsonField({ label, value, hint }: { label: string; value: Signal
         {problem !== null ? `Not JSON yet: ${problem}.` : (hint ?? "JSON. Empty is null. Numbers are sent digit for digit.")}
       </span>
     </div>
-  );
-}
-
-/** Templates of links that the server was given: `{file}`, `{line}`, `{trace}`, `{id}`, `{key}`. */
-function templates(): Record<string, string> {
-  const known = session.value.value as { links?: Record<string, string> } | undefined;
-  return known?.links ?? {};
-}
-
-// Schemes that open a page or an editor. A template is the server's own, but nothing else may become a script.
-const SCHEMES = /^(https?|vscode|vscode-insiders|cursor|zed|idea|jetbrains|subl|txmt|emacs):/i;
-
-/** The link that a template makes, or `null` if the server has none of this name. */
-export function templateHref(name: string, values: Record<string, string>): string | null {
-  const template = templates()[name];
-  if (template === undefined || !SCHEMES.test(template)) return null;
-  return template.replace(/\{(\w+)\}/g, (_, part: string) => encodeURIComponent(values[part] ?? ""));
-}
-
-/** `file:line`, as a link if the server knows where sources are. */
-export function Source({ at }: { at: string }): JSX.Element {
-  const [, file = at, line = ""] = /^(.*?):(\d+)(?::\d+)?$/.exec(at) ?? [];
-  const link = templateHref("source", { file, line });
-  const shown = (
-    <code>
-      <Text text={line === "" ? file : `${file}:${line}`} />
-    </code>
-  );
-  return link === null ? (
-    shown
-  ) : (
-    <a class="link" href={link} target="_blank" rel="noreferrer">
-      {shown}
-    </a>
   );
 }
 

@@ -9,7 +9,13 @@ import { DEFAULT_COLUMNS, FIXED_COLUMNS, chosenColumns, columnOf, density } from
 /** `attributes` are the names that the rows have. */
 export function ColumnsMenu({ attributes }: { attributes: () => readonly string[] }): JSX.Element {
   return (
-    <Menu button={<Icon name="columns" />} buttonClass="button quiet icon" label="Columns and density" role="dialog" class="columns-menu">
+    <Menu
+      button={<Icon name="columns" />}
+      buttonClass="button quiet icon"
+      label="Columns and density"
+      role="dialog"
+      class="columns-menu"
+    >
       {() => <Choice attributes={attributes()} />}
     </Menu>
   );
@@ -30,8 +36,15 @@ function Choice({ attributes }: { attributes: readonly string[] }): JSX.Element 
   };
   return (
     <div class="stack">
-      <Segments label="Density" value={density.value} onChange={(next) => (density.value = next)}
-        options={[["comfortable", "Comfortable"], ["compact", "Compact"]]} />
+      <Segments
+        label="Density"
+        value={density.value}
+        onChange={(next) => (density.value = next)}
+        options={[
+          ["comfortable", "Comfortable"],
+          ["compact", "Compact"],
+        ]}
+      />
       <ul>
         {[...chosen, ...others].map((id) => (
           <li key={id} class="row">
@@ -40,14 +53,23 @@ function Choice({ attributes }: { attributes: readonly string[] }): JSX.Element 
               <span class="clip">{columnOf(id)?.label ?? id}</span>
             </label>
             {chosen.indexOf(id) > 0 && (
-              <button type="button" class="button quiet small icon push" aria-label={`Move ${columnOf(id)?.label ?? id} forward`} onClick={() => move(id)}>
-                <span class="up"><Icon name="chevronDown" size={14} /></span>
+              <button
+                type="button"
+                class="button quiet small icon push"
+                aria-label={`Move ${columnOf(id)?.label ?? id} forward`}
+                onClick={() => move(id)}
+              >
+                <span class="up">
+                  <Icon name="chevronDown" size={14} />
+                </span>
               </button>
             )}
           </li>
         ))}
       </ul>
-      <button type="button" class="button small" onClick={() => (chosenColumns.value = DEFAULT_COLUMNS)}>As it was at first</button>
+      <button type="button" class="button small" onClick={() => (chosenColumns.value = DEFAULT_COLUMNS)}>
+        As it was at first
+      </button>
     </div>
   );
 }

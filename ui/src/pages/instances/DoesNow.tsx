@@ -7,7 +7,10 @@ import { Time, now, wholeText } from "../../design/time.tsx";
 
 export function DoesNow({ row }: { row: ListedInstance }): JSX.Element | null {
   if (row.ended_ms !== null) return <Outcome row={row} />;
-  const waits = row.waits_for ?? [];
+  const all = row.waits_for ?? [];
+  // That no runtime runs is told once, on top of the page: a row says what its own instance waits for.
+  const own = all.filter((wait) => wait.kind !== "no_runtime");
+  const waits = own.length > 0 ? own : all;
   const first = waits.find((wait) => wait.remedy !== undefined) ?? waits[0];
   if (first === undefined) return row.status === "pending" ? <span class="muted">not started yet</span> : null;
   const children = waits.filter((wait) => wait.kind === "child").length;
@@ -39,7 +42,11 @@ export function waitFilter(row: ListedInstance): string | null {
 }
 
 function Name({ of }: { of: string | undefined }): JSX.Element {
-  return <b class="mono"><Text text={of ?? ""} /></b>;
+  return (
+    <b class="mono">
+      <Text text={of ?? ""} />
+    </b>
+  );
 }
 
 function ago(ms: number | null | undefined): string {
@@ -54,7 +61,12 @@ function inTime(ms: number | undefined): string {
 function WaitLine({ wait }: { wait: Wait }): JSX.Element {
   switch (wait.kind) {
     case "activity":
-      return <>activity <Name of={wait.name} /><ActivityState wait={wait} /></>;
+      return (
+        <>
+          activity <Name of={wait.name} />
+          <ActivityState wait={wait} />
+        </>
+      );
     case "event":
       return (
         <>
@@ -63,17 +75,57 @@ function WaitLine({ wait }: { wait: Wait }): JSX.Element {
         </>
       );
     case "timer":
-      return (wait.due_ms ?? 0) > 253_402_300_000_000 ? <>a timer that never fires</> : <>timer until <Time ms={wait.due_ms ?? 0} form="clock" />, {inTime(wait.due_ms)}</>;
+      return (wait.due_ms ?? 0) > 253_402_300_000_000 ? (
+        <>a timer that never fires</>
+      ) : (
+        <>
+          timer until <Time ms={wait.due_ms ?? 0} form="clock" />, {inTime(wait.due_ms)}
+        </>
+      );
     case "child":
-      return <>child <Name of={wait.id} /></>;
+      return (
+        <>
+          child <Name of={wait.id} />
+        </>
+      );
     case "blocked":
       return <Text text={wait.reason ?? wait.text} />;
     case "paused":
-      return <>paused{wait.reason !== undefined && wait.reason !== null && <>: <Text text={wait.reason} /></>}</>;
+      return (
+        <>
+          paused
+          {wait.reason !== undefined && wait.reason !== null && (
+            <>
+              : <Text text={wait.reason} />
+            </>
+          )}
+        </>
+      );
     case "missing_code":
-      return <>no live node has <Name of={wait.name} /> {wait.version}</>;
+      return (
+        <>
+          no live node has <Name of={wait.name} /> {wait.version}
+        </>
+      );
+    case "start":
+      return (
+        <>
+          delayed start <Time ms={wait.due_ms ?? 0} form="clock" />, {inTime(wait.due_ms)}
+        </>
+      );
+    case "no_runtime":
+      return <>waits for a runtime</>;
     case "cancellation":
-      return <>is being cancelled, ends at the latest {inTime(wait.until_ms)}{wait.reason !== undefined && <>: <Text text={wait.reason} /></>}</>;
+      return (
+        <>
+          is being cancelled, ends at the latest {inTime(wait.until_ms)}
+          {wait.reason !== undefined && (
+            <>
+              : <Text text={wait.reason} />
+            </>
+          )}
+        </>
+      );
     default:
       return <Text text={wait.text} />;
   }
@@ -87,18 +139,40 @@ function ActivityState({ wait }: { wait: Wait }): ComponentChildren {
       return (
         <>
           {attempt}, again {inTime(wait.due_ms)}
-          {wait.failed !== undefined && <span class="error">: <Text text={wait.failed.error} /></span>}
+          {wait.failed !== undefined && (
+            <span class="error">
+              : <Text text={wait.failed.error} />
+            </span>
+          )}
         </>
       );
     case "not_registered":
-      return <>{wait.tag === undefined ? ": no live node has it" : <>: no live node serves tag <Name of={wait.tag} /></>}</>;
+      return (
+        <>
+          {wait.tag === undefined ? (
+            ": no live node has it"
+          ) : (
+            <>
+              : no live node serves tag <Name of={wait.tag} />
+            </>
+          )}
+        </>
+      );
     case "running":
     case "with_owner":
-      return <>{attempt}, running for {ago(wait.since_ms)}</>;
+      return (
+        <>
+          {attempt}, running for {ago(wait.since_ms)}
+        </>
+      );
     case "token":
       return <>{attempt}, waits to be completed from outside</>;
     default:
-      return <>{attempt}, queued for {ago(wait.since_ms ?? wait.scheduled_ms)}</>;
+      return (
+        <>
+          {attempt}, queued for {ago(wait.since_ms ?? wait.scheduled_ms)}
+        </>
+      );
   }
 }
 
@@ -108,5 +182,9 @@ function Outcome({ row }: { row: ListedInstance }): JSX.Element | null {
   if (outcome === undefined) return null;
   if (outcome.kind === "output" && outcome.text === "null") return <span class="muted">no result</span>;
   const kind = outcome.kind === "error" ? "error" : outcome.kind === "output" ? "mono muted-2" : "";
-  return <span class={kind} title={outcome.text}><Text text={outcome.text} /></span>;
+  return (
+    <span class={kind} title={outcome.text}>
+      <Text text={outcome.text} />
+    </span>
+  );
 }

@@ -7,7 +7,7 @@ import { get } from "../../api/client.ts";
 import { useLoad } from "../../api/load.ts";
 import { Button, Segments, countText } from "../../design/Controls.tsx";
 import { useCommands, useKeys } from "../../design/keys.ts";
-import { Problem } from "../../design/Problem.tsx";
+import { Problem, isToldAbove } from "../../design/Problem.tsx";
 import { announce } from "../../design/Toast.tsx";
 import type { VirtualHandle } from "../../design/Virtual.tsx";
 import { Page } from "../../frame/Page.tsx";
@@ -69,21 +69,50 @@ export default function InstancesPage(): JSX.Element {
       beside={count === undefined ? null : <span class="count big">{countText(count)}</span>}
       actions={
         <>
-          <Segments label="Order" value={order} onChange={(next) => show(filter.value, next)} options={[["newest", "Newest"], ["oldest", "Oldest"]]} />
-          <Button kind="quiet" pressed={filter.value.has("root")}
-            onClick={() => apply(filter.value.has("root") ? without(filter.value, "root") : adding(filter.value, "root", "true"))}>
+          <Segments
+            label="Order"
+            value={order}
+            onChange={(next) => show(filter.value, next)}
+            options={[
+              ["newest", "Newest"],
+              ["oldest", "Oldest"],
+            ]}
+          />
+          <Button
+            kind="quiet"
+            pressed={filter.value.has("root")}
+            onClick={() => apply(filter.value.has("root") ? without(filter.value, "root") : adding(filter.value, "root", "true"))}
+          >
             Fold children
           </Button>
           <ColumnsMenu attributes={() => attributesOf(list)} />
-          <Button kind="primary" whyNot={whyReadOnly.value} onClick={() => change({ start: "new" })}>Start…</Button>
+          <Button kind="primary" whyNot={whyReadOnly.value} onClick={() => change({ start: "new" })}>
+            Start…
+          </Button>
         </>
       }
     >
       <Views current={query} />
       <FilterBar filter={filter.value} attributes={() => attributesOf(list)} onChange={apply} />
-      {list.problem.value !== null && <div class="pad"><Problem problem={list.problem.value} onRetry={() => void list.again()} /></div>}
-      {isEmpty ? isBare ? <EmptyStore /> : <EmptyFilter filter={filter.value} onChange={apply} /> : (
-        <Table list={list} lines={lines} selection={selection} handle={table} onFilter={(name, value) => apply(adding(filter.value, name, value))} />
+      {list.problem.value !== null && !(list.length > 0 && isToldAbove(list.problem.value)) && (
+        <div class="pad">
+          <Problem problem={list.problem.value} onRetry={() => void list.again()} />
+        </div>
+      )}
+      {isEmpty ? (
+        isBare ? (
+          <EmptyStore />
+        ) : (
+          <EmptyFilter filter={filter.value} onChange={apply} />
+        )
+      ) : (
+        <Table
+          list={list}
+          lines={lines}
+          selection={selection}
+          handle={table}
+          onFilter={(name, value) => apply(adding(filter.value, name, value))}
+        />
       )}
       <Partial list={list} />
       <SelectionBar selection={selection} filter={queryOf(filter.value, "newest")} count={count} />
@@ -98,11 +127,14 @@ function isAtTop(): boolean {
 
 /** How many there are. Read when the filter changes, and when the store's counts do, at most every three seconds. */
 function useCount(query: string): { rows: number; more: boolean } | undefined {
-  const counted = useLoad((signal) => {
-    const parameters = Object.fromEntries(new URLSearchParams(query));
-    delete parameters["order"];
-    return get("count", { query: parameters, signal });
-  }, [query]);
+  const counted = useLoad(
+    (signal) => {
+      const parameters = Object.fromEntries(new URLSearchParams(query));
+      delete parameters["order"];
+      return get("count", { query: parameters, signal });
+    },
+    [query],
+  );
   const tick = stats.value;
   useEffect(() => {
     if (counted.isLoading.peek() || counted.at.peek() === 0 || frozenSince.peek() !== null) return;
@@ -118,8 +150,12 @@ function Partial({ list }: { list: InstanceList }): JSX.Element | null {
   if (partial === null) return null;
   return (
     <div class="partial">
-      <span>Looked at {partial.scanned.toLocaleString("en")} instances so far, and found {list.length.toLocaleString("en")}.</span>
-      <Button kind="small" onClick={() => void list.more()}>Look further</Button>
+      <span>
+        Looked at {partial.scanned.toLocaleString("en")} instances so far, and found {list.length.toLocaleString("en")}.
+      </span>
+      <Button kind="small" onClick={() => void list.more()}>
+        Look further
+      </Button>
     </div>
   );
 }
@@ -135,7 +171,9 @@ function useListKeys(
     active.value = Math.max(0, Math.min(length - 1, to));
     table.current?.scrollTo(active.value);
     const key = rowAt(active.value)?.key;
-    requestAnimationFrame(() => document.querySelector<HTMLElement>(`[data-key="${key ?? ""}"] a.id`)?.focus({ preventScroll: true }));
+    requestAnimationFrame(() =>
+      document.querySelector<HTMLElement>(`[data-key="${key ?? ""}"] a.id`)?.focus({ preventScroll: true }),
+    );
   };
   const open = () => {
     const row = rowAt(active.value);
@@ -161,5 +199,8 @@ function useListKeys(
     ],
     [list, length, selection],
   );
-  useCommands([{ name: "Start an instance", run: () => go(["instances"], { start: "new" }), whyNot: whyReadOnly.value }], [whyReadOnly.value]);
+  useCommands(
+    [{ name: "Start an instance", run: () => go(["instances"], { start: "new" }), whyNot: whyReadOnly.value }],
+    [whyReadOnly.value],
+  );
 }

@@ -19,7 +19,10 @@ export function EmptyStore(): JSX.Element {
   const program = firstProgram(session.value.value?.store_url ?? "sqlite:shop.db");
   return (
     <Empty title="No instance has been started on this store">
-      <p>This program starts the first one. It appears here by itself.</p>
+      <p>
+        This program starts the first one, which appears here by itself. Its project needs <code>perennial</code>, and{" "}
+        <code>tokio</code> with the features <code>macros</code> and <code>rt-multi-thread</code>.
+      </p>
       <div class="code-line first-program">
         <code>{program}</code>
         <CopyButton text={program} label="Copy the program" />
@@ -31,21 +34,25 @@ export function EmptyStore(): JSX.Element {
 /** Says which part of the filter hides the most. */
 export function EmptyFilter({ filter, onChange }: { filter: Filter; onChange: (filter: Filter) => void }): JSX.Element {
   const names = [...filter.keys()];
-  const shown = useLoad(async (signal) => {
-    const counts = [];
-    for (const name of names) {
-      const answer = await get("count", { query: Object.fromEntries(without(filter, name)), signal });
-      counts.push({ name, answer });
-    }
-    return counts.sort((a, b) => b.answer.rows - a.answer.rows);
-  }, [JSON.stringify([...filter])]);
+  const shown = useLoad(
+    async (signal) => {
+      const counts = [];
+      for (const name of names) {
+        const answer = await get("count", { query: Object.fromEntries(without(filter, name)), signal });
+        counts.push({ name, answer });
+      }
+      return counts.sort((a, b) => b.answer.rows - a.answer.rows);
+    },
+    [JSON.stringify([...filter])],
+  );
   const most = shown.value.value?.[0];
   return (
     <Empty title="No instance fits this filter">
       {most !== undefined && most.answer.rows > 0 ? (
         <>
           <p>
-            <b>{chipText(most.name, filter.get(most.name) ?? "")}</b> hides the most: without it there {most.answer.rows === 1 ? "is" : "are"} {countText(most.answer)}.
+            <b>{chipText(most.name, filter.get(most.name) ?? "")}</b> hides the most: without it there{" "}
+            {most.answer.rows === 1 ? "is" : "are"} {countText(most.answer)}.
           </p>
           <Button onClick={() => onChange(without(filter, most.name))}>Remove it</Button>
         </>

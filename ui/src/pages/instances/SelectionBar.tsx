@@ -34,35 +34,60 @@ export function SelectionBar(props: {
   const canWiden = !isAll && count !== undefined && (count.more || count.rows > selection.size);
   return (
     <div class="selection-bar" role="region" aria-label="Selection">
-      <b role="status">{isAll && count !== undefined ? `All ${countText(count)} selected` : `${countText(selection.size)} selected`}</b>
+      <b role="status">
+        {isAll && count !== undefined ? `All ${countText(count)} selected` : `${countText(selection.size)} selected`}
+      </b>
       {canWiden && (
         <button type="button" class="button quiet small" onClick={() => (selection.isAll.value = true)}>
           Select all {count === undefined ? "" : countText(count)} that the filter shows
         </button>
       )}
       <span class="push" />
-      {FIRST.map((verb) => <Button key={verb} kind="small" whyNot={whyReadOnly.value} onClick={() => act(verb)}>{VERBS[verb].title}…</Button>)}
+      {FIRST.map((verb) => (
+        <Button key={verb} kind="small" whyNot={whyReadOnly.value} onClick={() => act(verb)}>
+          {VERBS[verb].title}…
+        </Button>
+      ))}
       <Menu button={<Icon name="more" />} buttonClass="button small icon all-actions" label="All actions">
         {(close) => (
           <>
             {ALL.map((verb) => (
-              <MenuItem key={verb} isDanger={VERBS[verb].isDanger} whyNot={whyReadOnly.value} onClick={() => { close(); act(verb); }}>
+              <MenuItem
+                key={verb}
+                isDanger={VERBS[verb].isDanger}
+                whyNot={whyReadOnly.value}
+                onClick={() => {
+                  close();
+                  act(verb);
+                }}
+              >
                 {VERBS[verb].title}…
               </MenuItem>
             ))}
             <hr />
             {only !== undefined && (
-              <MenuItem href={href(["instances"], { start: "new", like: only.id })} whyNot={whyReadOnly.value} onClick={close}>Start like this…</MenuItem>
+              <MenuItem href={href(["instances"], { start: "new", like: only.id })} whyNot={whyReadOnly.value} onClick={close}>
+                Start like this…
+              </MenuItem>
             )}
             {(isAll || only !== undefined) && (
-              <MenuItem href={only === undefined ? `${API}export?${props.filter}` : `${API}${urlOf("instances/{id}/export", [only.id], { key: only.key })}`} onClick={close}>
+              <MenuItem
+                href={
+                  only === undefined
+                    ? `${API}export?${props.filter}`
+                    : `${API}${urlOf("instances/{id}/export", [only.id], { key: only.key })}`
+                }
+                onClick={close}
+              >
                 Export {only === undefined ? "histories" : "its history"}
               </MenuItem>
             )}
           </>
         )}
       </Menu>
-      <Button kind="quiet small icon" label="Clear the selection" onClick={() => selection.clear()}><Icon name="close" size={14} /></Button>
+      <Button kind="quiet small icon" label="Clear the selection" onClick={() => selection.clear()}>
+        <Icon name="close" size={14} />
+      </Button>
       {planned !== null && (
         <OperateDialog plan={planFor(planned, props.filter)} onClose={() => setPlanned(null)} onBegun={() => selection.clear()} />
       )}

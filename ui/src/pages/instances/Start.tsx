@@ -32,7 +32,16 @@ interface Draft {
   timeout: string;
   onExisting: string;
 }
-const BLANK: Draft = { name: "", version: "", id: "", input: "null", attributes: "{}", delay: "", timeout: "", onExisting: "reject" };
+const BLANK: Draft = {
+  name: "",
+  version: "",
+  id: "",
+  input: "null",
+  attributes: "{}",
+  delay: "",
+  timeout: "",
+  onExisting: "reject",
+};
 
 /** What is wrong with the draft, by field. */
 function faults(draft: Draft): Partial<Record<keyof Draft, string>> {
@@ -42,7 +51,7 @@ function faults(draft: Draft): Partial<Record<keyof Draft, string>> {
     try {
       const value = readJson(draft[field]);
       const isObject = typeof value === "object" && value !== null && !Array.isArray(value);
-      if (field === "attributes" && !isObject) found.attributes = "Attributes are an object: {\"region\": \"eu\"}.";
+      if (field === "attributes" && !isObject) found.attributes = 'Attributes are an object: {"region": "eu"}.';
     } catch (error) {
       found[field] = `This is not JSON: ${error instanceof Error ? error.message : ""}.`;
     }
@@ -92,13 +101,14 @@ export function Start({ like, onClose }: { like: string | null; onClose: () => v
   useEffect(() => {
     if (like === null) return;
     get("instances/{id}", { path: [like] }).then(
-      (found) => setDraft({
-        ...BLANK,
-        name: found.name,
-        version: found.version,
-        input: textOf(found.input ?? null),
-        attributes: textOf(found.attributes),
-      }),
+      (found) =>
+        setDraft({
+          ...BLANK,
+          name: found.name,
+          version: found.version,
+          input: textOf(found.input ?? null),
+          attributes: textOf(found.attributes),
+        }),
       (error: unknown) => setProblem(ProblemError.from(error)),
     );
   }, [like]);
@@ -121,18 +131,31 @@ export function Start({ like, onClose }: { like: string | null; onClose: () => v
   };
   const footer = isReviewed ? (
     <>
-      <Button kind="quiet" onClick={() => setReviewed(false)}>Back</Button>
-      <Button kind="primary" onClick={() => void start()}>Start</Button>
+      <Button kind="quiet" onClick={() => setReviewed(false)}>
+        Back
+      </Button>
+      <Button kind="primary" onClick={() => void start()}>
+        Start
+      </Button>
     </>
   ) : (
     <>
-      <Button kind="quiet" onClick={onClose}>Cancel</Button>
-      <Button kind="primary" onClick={next}>Review</Button>
+      <Button kind="quiet" onClick={onClose}>
+        Cancel
+      </Button>
+      <Button kind="primary" onClick={next}>
+        Review
+      </Button>
     </>
   );
   return (
-    <Dialog title={like === null ? "Start an instance" : "Start like this"} isWide onClose={onClose} footer={footer}
-      onSubmit={isReviewed ? () => void start() : next}>
+    <Dialog
+      title={like === null ? "Start an instance" : "Start like this"}
+      isWide
+      onClose={onClose}
+      footer={footer}
+      onSubmit={isReviewed ? () => void start() : next}
+    >
       {isReviewed ? (
         <>
           <p>This will be sent. Nothing has been started yet.</p>
@@ -147,7 +170,11 @@ export function Start({ like, onClose }: { like: string | null; onClose: () => v
   );
 }
 
-function Form({ draft, onChange, wrong }: {
+function Form({
+  draft,
+  onChange,
+  wrong,
+}: {
   draft: Draft;
   onChange: (change: Partial<Draft>) => void;
   wrong: Partial<Record<keyof Draft, string>>;
@@ -158,26 +185,58 @@ function Form({ draft, onChange, wrong }: {
   const versions = known.filter((each) => each.name === draft.name).map((each) => each.version);
   const line = (field: keyof Draft, label: string, hint: string, more: Record<string, unknown> = {}) => (
     <Field id={`start-${field}`} label={label} hint={hint} wrong={wrong[field]}>
-      <input id={`start-${field}`} class="field" autocomplete="off" spellcheck={false} value={draft[field]} aria-invalid={wrong[field] !== undefined}
-        onInput={(event) => onChange({ [field]: event.currentTarget.value })} {...more} />
+      <input
+        id={`start-${field}`}
+        class="field"
+        autocomplete="off"
+        spellcheck={false}
+        value={draft[field]}
+        aria-invalid={wrong[field] !== undefined}
+        onInput={(event) => onChange({ [field]: event.currentTarget.value })}
+        {...more}
+      />
     </Field>
   );
   const area = (field: "input" | "attributes", label: string, rows: number) => (
     <Field id={`start-${field}`} label={label} hint="JSON" wrong={wrong[field]}>
-      <textarea id={`start-${field}`} class="field" rows={rows} spellcheck={false} value={draft[field]} aria-invalid={wrong[field] !== undefined}
-        onInput={(event) => onChange({ [field]: event.currentTarget.value })} />
+      <textarea
+        id={`start-${field}`}
+        class="field"
+        rows={rows}
+        spellcheck={false}
+        value={draft[field]}
+        aria-invalid={wrong[field] !== undefined}
+        onInput={(event) => onChange({ [field]: event.currentTarget.value })}
+      />
     </Field>
   );
   return (
     <div class="start-form">
       {line("name", "Orchestration", "", { list: "start-names", autofocus: true })}
-      <datalist id="start-names">{names.map((name) => <option key={name} value={name} />)}</datalist>
+      <datalist id="start-names">
+        {names.map((name) => (
+          <option key={name} value={name} />
+        ))}
+      </datalist>
       {line("version", "Version", "the latest that is registered", { list: "start-versions" })}
-      <datalist id="start-versions">{versions.map((version) => <option key={version} value={version} />)}</datalist>
+      <datalist id="start-versions">
+        {versions.map((version) => (
+          <option key={version} value={version} />
+        ))}
+      </datalist>
       {line("id", "Id", "made by the server if empty")}
       <Field id="start-existing" label="If the id exists" hint="">
-        <select id="start-existing" class="field" value={draft.onExisting} onChange={(event) => onChange({ onExisting: event.currentTarget.value })}>
-          {POLICIES.map(([value, text]) => <option key={value} value={value}>{text}</option>)}
+        <select
+          id="start-existing"
+          class="field"
+          value={draft.onExisting}
+          onChange={(event) => onChange({ onExisting: event.currentTarget.value })}
+        >
+          {POLICIES.map(([value, text]) => (
+            <option key={value} value={value}>
+              {text}
+            </option>
+          ))}
         </select>
       </Field>
       <div class="whole">{area("input", "Input", 6)}</div>
@@ -188,12 +247,24 @@ function Form({ draft, onChange, wrong }: {
   );
 }
 
-function Field(props: { id: string; label: string; hint: string; wrong?: string | undefined; children: JSX.Element }): JSX.Element {
+function Field(props: {
+  id: string;
+  label: string;
+  hint: string;
+  wrong?: string | undefined;
+  children: JSX.Element;
+}): JSX.Element {
   return (
     <div class="labelled">
       <label for={props.id}>{props.label}</label>
       {props.children}
-      {props.wrong !== undefined ? <span class="hint bad" role="alert">{props.wrong}</span> : props.hint !== "" && <span class="hint">{props.hint}</span>}
+      {props.wrong !== undefined ? (
+        <span class="hint bad" role="alert">
+          {props.wrong}
+        </span>
+      ) : (
+        props.hint !== "" && <span class="hint">{props.hint}</span>
+      )}
     </div>
   );
 }

@@ -63,13 +63,25 @@ export function Table(props: {
       >
         {(index) => {
           const { row, depth } = lines.at(index);
-          return row === null ? <div class="instances-row"><span /><span class="skeleton" /></div> : (
+          return row === null ? (
+            <div class="instances-row">
+              <span />
+              <span class="skeleton" />
+            </div>
+          ) : (
             <RowView key={row.key} row={row} depth={depth} index={index} columns={columns} {...props} />
           );
         }}
       </Virtual>
       {list.waiting.value > 0 && (
-        <button type="button" class="button primary new-rows" onClick={() => { list.settle(true); props.handle.current?.scrollTo(0, "start"); }}>
+        <button
+          type="button"
+          class="button primary new-rows"
+          onClick={() => {
+            list.settle(true);
+            props.handle.current?.scrollTo(0, "start");
+          }}
+        >
           {list.waiting.value.toLocaleString("en")} new
         </button>
       )}
@@ -83,10 +95,18 @@ function Head({ columns, list, selection }: { columns: Column[]; list: InstanceL
   return (
     <div class="instances-row head" role="row">
       <span class="pick" role="columnheader">
-        <input type="checkbox" aria-label="Select all rows that are loaded" checked={chosen}
-          onChange={(event) => selection.setAll(event.currentTarget.checked ? loaded : [])} />
+        <input
+          type="checkbox"
+          aria-label="Select all rows that are loaded"
+          checked={chosen}
+          onChange={(event) => selection.setAll(event.currentTarget.checked ? loaded : [])}
+        />
       </span>
-      {columns.map((column) => <span key={column.id} role="columnheader" class="clip">{column.label}</span>)}
+      {columns.map((column) => (
+        <span key={column.id} role="columnheader" class="clip">
+          {column.label}
+        </span>
+      ))}
     </div>
   );
 }
@@ -104,19 +124,41 @@ function RowView(props: {
   const { row, list, selection, index, lines } = props;
   const isChosen = selection.has(row.key);
   const hasLeft = list.hasLeft(row.key);
-  const kind = ["instances-row", isChosen ? "chosen" : "", hasLeft ? "left" : "", active.value === index ? "active" : "", list.isChanged(row.key) ? "changed" : ""];
+  const kind = [
+    "instances-row",
+    isChosen ? "chosen" : "",
+    hasLeft ? "left" : "",
+    active.value === index ? "active" : "",
+    list.isChanged(row.key) ? "changed" : "",
+  ];
   return (
-    <div class={kind.join(" ")} role="row" aria-rowindex={index + 2} aria-selected={isChosen} data-key={row.key}
-      title={hasLeft ? "It no longer fits the filter." : undefined}>
+    <div
+      class={kind.join(" ")}
+      role="row"
+      aria-rowindex={index + 2}
+      aria-selected={isChosen}
+      data-key={row.key}
+      title={hasLeft ? "It no longer fits the filter." : undefined}
+    >
       <span class="pick" role="cell">
-        <input type="checkbox" aria-label={`Select ${row.id}`} checked={isChosen}
-          onClick={(event) => selection.toggle(row, index, event.shiftKey, (at) => lines.at(at).row)} />
+        <input
+          type="checkbox"
+          aria-label={`Select ${row.id}`}
+          checked={isChosen}
+          onClick={(event) => selection.toggle(row, index, event.shiftKey, (at) => lines.at(at).row)}
+        />
       </span>
       {props.columns.map((column) => (
         <span key={column.id} role="cell" class={`cell col-${column.id.startsWith("attr.") ? "attr" : column.id}`}>
           {column.id === "id" && (props.depth > 0 || lines.canUnfold) && (
             <span class="unfold" style={{ paddingInlineStart: `${Math.min(props.depth, 12)}rem` }}>
-              <button type="button" class="button quiet small icon" aria-expanded={lines.isUnfolded(row.key)} aria-label={`Children of ${row.id}`} onClick={() => lines.unfold(row)}>
+              <button
+                type="button"
+                class="button quiet small icon"
+                aria-expanded={lines.isUnfolded(row.key)}
+                aria-label={`Children of ${row.id}`}
+                onClick={() => lines.unfold(row)}
+              >
                 <Icon name={lines.isUnfolded(row.key) ? "chevronDown" : "chevronRight"} size={12} />
               </button>
             </span>
@@ -128,12 +170,25 @@ function RowView(props: {
   );
 }
 
-function Cell({ column, row, onFilter }: { column: Column; row: Row; onFilter: (name: string, value: string) => void }): JSX.Element {
+function Cell({
+  column,
+  row,
+  onFilter,
+}: {
+  column: Column;
+  row: Row;
+  onFilter: (name: string, value: string) => void;
+}): JSX.Element {
   const filter = column.filter?.(row) ?? null;
   const drawn = column.draw(row);
   if (filter === null || drawn === null) return <>{drawn}</>;
   return (
-    <button type="button" class="cell-button" aria-description={`Filter: ${filter[2]}`} onClick={() => onFilter(filter[0], filter[1])}>
+    <button
+      type="button"
+      class="cell-button"
+      aria-description={`Filter: ${filter[2]}`}
+      onClick={() => onFilter(filter[0], filter[1])}
+    >
       {drawn}
     </button>
   );

@@ -56,7 +56,9 @@ export function Views({ current }: { current: string }): JSX.Element {
   return (
     <nav class="views" aria-label="Views">
       <ul>
-        {views.map((view) => <ViewTab key={`${view.kind} ${view.name}`} view={view} isCurrent={view.filter === current} />)}
+        {views.map((view) => (
+          <ViewTab key={`${view.kind} ${view.name}`} view={view} isCurrent={view.filter === current} />
+        ))}
       </ul>
       {!isKnown && <SaveMenu filter={current} />}
     </nav>
@@ -67,12 +69,20 @@ function ViewTab({ view, isCurrent }: { view: View; isCurrent: boolean }): JSX.E
   const known = counts.value.get(view.filter);
   return (
     <li class={isCurrent ? "current" : ""}>
-      <a href={href(["instances"], Object.fromEntries(new URLSearchParams(view.filter)))} aria-current={isCurrent ? "true" : undefined}>
+      <a
+        href={href(["instances"], Object.fromEntries(new URLSearchParams(view.filter)))}
+        aria-current={isCurrent ? "true" : undefined}
+      >
         {view.name}
         {known !== undefined && <span class="count">{countText(known)}</span>}
       </a>
       {isCurrent && view.kind !== "built-in" && (
-        <Button kind="quiet small icon" label={`Delete the view ${view.name}`} whyNot={view.kind === "shared" ? whyReadOnly.value : null} onClick={() => askToForget(view)}>
+        <Button
+          kind="quiet small icon"
+          label={`Delete the view ${view.name}`}
+          whyNot={view.kind === "shared" ? whyReadOnly.value : null}
+          onClick={() => askToForget(view)}
+        >
           <Icon name="close" size={12} />
         </Button>
       )}
@@ -83,9 +93,16 @@ function ViewTab({ view, isCurrent }: { view: View; isCurrent: boolean }): JSX.E
 function askToForget(view: View): void {
   confirm({
     title: "Delete a view",
-    sentence: view.kind === "own"
-      ? <>The view <b>{view.name}</b> is deleted from this browser.</>
-      : <>The view <b>{view.name}</b> is deleted for everybody who uses this store.</>,
+    sentence:
+      view.kind === "own" ? (
+        <>
+          The view <b>{view.name}</b> is deleted from this browser.
+        </>
+      ) : (
+        <>
+          The view <b>{view.name}</b> is deleted for everybody who uses this store.
+        </>
+      ),
     verb: "Delete the view",
     isDanger: true,
     act: () => forget(view),
@@ -94,7 +111,18 @@ function askToForget(view: View): void {
 
 function SaveMenu({ filter }: { filter: string }): JSX.Element {
   return (
-    <Menu hasWords buttonClass="button quiet small" button={<><Icon name="plus" size={14} /> Save view</>} label="Save this filter as a view" role="dialog" class="save-view">
+    <Menu
+      hasWords
+      buttonClass="button quiet small"
+      button={
+        <>
+          <Icon name="plus" size={14} /> Save view
+        </>
+      }
+      label="Save this filter as a view"
+      role="dialog"
+      class="save-view"
+    >
       {(close) => <SaveForm filter={filter} close={close} />}
     </Menu>
   );
@@ -115,18 +143,40 @@ function SaveForm({ filter, close }: { filter: string; close: () => void }): JSX
     }
   };
   return (
-    <form class="stack" onSubmit={(event) => { event.preventDefault(); void submit(); }}>
+    <form
+      class="stack"
+      onSubmit={(event) => {
+        event.preventDefault();
+        void submit();
+      }}
+    >
       <div class="labelled">
         <label for="view-name">Name</label>
-        <input id="view-name" class="field" required maxLength={80} autofocus autocomplete="off" value={name} onInput={(event) => setName(event.currentTarget.value)} />
+        <input
+          id="view-name"
+          class="field"
+          required
+          maxLength={80}
+          autofocus
+          autocomplete="off"
+          value={name}
+          onInput={(event) => setName(event.currentTarget.value)}
+        />
       </div>
       <label class="row">
-        <input type="checkbox" checked={isShared} disabled={whyReadOnly.value !== null} onChange={(event) => setShared(event.currentTarget.checked)} />
+        <input
+          type="checkbox"
+          checked={isShared}
+          disabled={whyReadOnly.value !== null}
+          onChange={(event) => setShared(event.currentTarget.checked)}
+        />
         For everybody who uses this store
       </label>
       {whyReadOnly.value !== null && <span class="hint">{whyReadOnly.value}</span>}
       {problem !== null && <Problem problem={problem} />}
-      <Button kind="primary" type="submit">Save</Button>
+      <Button kind="primary" type="submit">
+        Save
+      </Button>
     </form>
   );
 }

@@ -23,12 +23,27 @@ interface Words {
 }
 
 export const VERBS: Record<Verb, Words> = {
-  cancel: { title: "Cancel", effect: "get a cancellation request; their code can clean up before they end", isDanger: true, hasReason: true },
-  terminate: { title: "Terminate", effect: "end at once, without running their code; nothing is compensated", isDanger: true, hasReason: true },
+  cancel: {
+    title: "Cancel",
+    effect: "get a cancellation request; their code can clean up before they end",
+    isDanger: true,
+    hasReason: true,
+  },
+  terminate: {
+    title: "Terminate",
+    effect: "end at once, without running their code; nothing is compensated",
+    isDanger: true,
+    hasReason: true,
+  },
   retry: { title: "Retry", effect: "are tried again now, if they are blocked", isDanger: false, hasReason: false },
   pause: { title: "Pause", effect: "take no turns until they are resumed", isDanger: false, hasReason: true },
   resume: { title: "Resume", effect: "go on, if they are paused", isDanger: false, hasReason: true },
-  delete: { title: "Delete", effect: "are deleted with their children and histories; this cannot be undone", isDanger: true, hasReason: false },
+  delete: {
+    title: "Delete",
+    effect: "are deleted with their children and histories; this cannot be undone",
+    isDanger: true,
+    hasReason: false,
+  },
 };
 /** More than this many want their number typed. */
 const MANY = 100;
@@ -38,11 +53,25 @@ export function actOnRows(verb: Verb, rows: readonly Row[], onDone: () => void):
   const words = VERBS[verb];
   const endsRunning = (verb === "terminate" || verb === "delete") && rows.some((row) => row.ended_ms === null);
   const only = rows.length === 1 ? rows[0] : undefined;
-  const typed = rows.length > MANY || (endsRunning && only === undefined) ? String(rows.length) : endsRunning ? only?.id : undefined;
-  const what: ComponentChildren = only !== undefined ? <>The instance <Id text={only.id} /></> : <><b>{countText(rows.length)} instances</b> that you selected</>;
+  const typed =
+    rows.length > MANY || (endsRunning && only === undefined) ? String(rows.length) : endsRunning ? only?.id : undefined;
+  const what: ComponentChildren =
+    only !== undefined ? (
+      <>
+        The instance <Id text={only.id} />
+      </>
+    ) : (
+      <>
+        <b>{countText(rows.length)} instances</b> that you selected
+      </>
+    );
   confirm({
     title: only === undefined ? `${words.title} ${countText(rows.length)} instances` : `${words.title} an instance`,
-    sentence: <>{what} {only === undefined ? words.effect : singular(words.effect)}.</>,
+    sentence: (
+      <>
+        {what} {only === undefined ? words.effect : singular(words.effect)}.
+      </>
+    ),
     verb: only === undefined ? `${words.title} ${countText(rows.length)} instances` : words.title,
     isDanger: words.isDanger,
     hasReason: words.hasReason,
@@ -57,9 +86,15 @@ export function actOnRows(verb: Verb, rows: readonly Row[], onDone: () => void):
 
 function singular(effect: string): string {
   return effect
-    .replace(/^get a/, "gets a").replace(/^end at/, "ends at").replace(/^are /, "is ").replace(/^take /, "takes ").replace(/^go on/, "goes on")
-    .replace("their code can clean up before they end", "its code can clean up before it ends").replace("if they are", "if it is")
-    .replace("until they are", "until it is").replaceAll("their", "its");
+    .replace(/^get a/, "gets a")
+    .replace(/^end at/, "ends at")
+    .replace(/^are /, "is ")
+    .replace(/^take /, "takes ")
+    .replace(/^go on/, "goes on")
+    .replace("their code can clean up before they end", "its code can clean up before it ends")
+    .replace("if they are", "if it is")
+    .replace("until they are", "until it is")
+    .replaceAll("their", "its");
 }
 
 async function eachRow(verb: Verb, rows: readonly Row[], reason: string, force: boolean): Promise<void> {
@@ -90,7 +125,8 @@ async function eachRow(verb: Verb, rows: readonly Row[], reason: string, force: 
 async function one(verb: Verb, row: Row, reason: string, force: boolean): Promise<void> {
   const at = { path: [row.id], query: { key: row.key } };
   const body = reason === "" ? {} : { reason };
-  if (verb === "delete") await remove("instances/{id}", { path: [row.id], query: { key: row.key, ...(force ? { force: true } : {}) } });
+  if (verb === "delete")
+    await remove("instances/{id}", { path: [row.id], query: { key: row.key, ...(force ? { force: true } : {}) } });
   else if (verb === "retry") await post("instances/{id}/retry", undefined, at);
   else await post(`instances/{id}/${verb}`, body, at);
 }
@@ -100,9 +136,17 @@ function equivalentOfRows(verb: Verb, rows: readonly Row[], reason: string, forc
   const row = rows[0];
   const isDelete = verb === "delete";
   return {
-    cli: [verb, ...shown, ...(rows.length > shown.length ? ["…"] : []), ...(reason !== "" && VERBS[verb].hasReason ? ["--reason", reason] : [])],
+    cli: [
+      verb,
+      ...shown,
+      ...(rows.length > shown.length ? ["…"] : []),
+      ...(reason !== "" && VERBS[verb].hasReason ? ["--reason", reason] : []),
+    ],
     method: isDelete ? "DELETE" : "POST",
-    path: urlOf(isDelete ? "instances/{id}" : `instances/{id}/${verb}`, [row?.id ?? ""], { key: row?.key, ...(isDelete && force ? { force } : {}) }),
+    path: urlOf(isDelete ? "instances/{id}" : `instances/{id}/${verb}`, [row?.id ?? ""], {
+      key: row?.key,
+      ...(isDelete && force ? { force } : {}),
+    }),
     ...(reason === "" || !VERBS[verb].hasReason ? {} : { body: JSON.stringify({ reason }) }),
   };
 }

@@ -12,7 +12,7 @@ export const BUILT_IN_VIEWS: readonly BuiltInView[] = [
   { name: "All", filter: () => "" },
   { name: "Running", filter: () => "status=running,pending" },
   { name: "Failed today", filter: () => `status=failed&ended_from_ms=${startOfDay()}` },
-  { name: "Blocked", filter: () => "blocked=true" },
+  { name: "Blocked", filter: () => "blocked=true&paused=false" },
   { name: "Retrying", filter: () => "retrying=true" },
   { name: "Oldest running", filter: () => "status=running&order=oldest" },
 ];

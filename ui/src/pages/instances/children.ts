@@ -40,7 +40,10 @@ export class Children {
     }
     this.unfolded.value = next.set(row.key, null);
     const query = { key: row.key, limit: PER_PARENT };
-    const rows = await get("instances/{id}/children", { path: [row.id], query }).then((answer) => answer.rows, () => []);
+    const rows = await get("instances/{id}/children", { path: [row.id], query }).then(
+      (answer) => answer.rows,
+      () => [],
+    );
     this.unfolded.value = new Map(this.unfolded.value).set(row.key, rows);
   }
 }

@@ -5,7 +5,7 @@ import { textOf } from "../../api/json.ts";
 import type { ListedInstance } from "../../api/types.ts";
 import { Id, Text } from "../../design/Id.tsx";
 import { Status, WORDS, standingOf } from "../../design/Status.tsx";
-import { Duration, Time } from "../../design/time.tsx";
+import { Duration, Time, serverTime } from "../../design/time.tsx";
 import { oneOf, remembered } from "../../router/memory.ts";
 import { href } from "../../router/router.ts";
 import { DoesNow, waitFilter } from "./DoesNow.tsx";
@@ -43,14 +43,22 @@ const COLUMNS: readonly Column[] = [
     id: "name",
     label: "Orchestration",
     width: "minmax(6rem, 1fr)",
-    draw: (row) => <span class="clip"><Text text={row.name} /></span>,
+    draw: (row) => (
+      <span class="clip">
+        <Text text={row.name} />
+      </span>
+    ),
     filter: (row) => ["name", row.name, `orchestration ${row.name}`],
   },
   {
     id: "version",
     label: "Version",
     width: "4.5rem",
-    draw: (row) => <span class="clip muted-2"><Text text={row.version} /></span>,
+    draw: (row) => (
+      <span class="clip muted-2">
+        <Text text={row.version} />
+      </span>
+    ),
     // It is chosen by the first turn, and empty before.
     filter: (row) => (row.version === "" ? null : ["version", row.version, `version ${row.version}`]),
   },
@@ -58,7 +66,11 @@ const COLUMNS: readonly Column[] = [
     id: "started",
     label: "Started",
     width: "minmax(5.5rem, 8.5rem)",
-    draw: (row) => <span class="muted-2"><Time ms={row.created_ms} /></span>,
+    draw: (row) => (
+      <span class="muted-2">
+        <Time ms={row.created_ms} />
+      </span>
+    ),
     filter: (row) => ["created_from_ms", String(row.created_ms), "started since then"],
   },
   {
@@ -66,9 +78,15 @@ const COLUMNS: readonly Column[] = [
     label: "Took",
     width: "5.5rem",
     draw: (row) => (
-      <span class="muted-2">{row.ended_ms === null ? <Duration since={row.created_ms} /> : <Duration ms={row.ended_ms - row.created_ms} />}</span>
+      <span class="muted-2">
+        {row.ended_ms === null ? <Duration since={row.created_ms} /> : <Duration ms={row.ended_ms - row.created_ms} />}
+      </span>
     ),
-    filter: (row) => ["min_duration_ms", String(Math.max(1, (row.ended_ms ?? Date.now()) - row.created_ms)), "took at least as long"],
+    filter: (row) => [
+      "min_duration_ms",
+      String(Math.max(1, (row.ended_ms ?? serverTime()) - row.created_ms)),
+      "took at least as long",
+    ],
   },
   {
     id: "now",
@@ -91,7 +109,12 @@ const COLUMNS: readonly Column[] = [
     id: "published",
     label: "Published status",
     width: "minmax(6rem, 1fr)",
-    draw: (row) => (row.published === null || row.published === undefined ? null : <span class="clip"><Text text={plain(row.published)} /></span>),
+    draw: (row) =>
+      row.published === null || row.published === undefined ? null : (
+        <span class="clip">
+          <Text text={plain(row.published)} />
+        </span>
+      ),
   },
 ];
 const BY_ID = new Map(COLUMNS.map((column) => [column.id, column]));
@@ -109,7 +132,12 @@ function attributeColumn(id: string): Column {
     id,
     label: name,
     width: "minmax(5rem, 0.8fr)",
-    draw: (row) => (Object.hasOwn(row.attributes, name) ? <span class="clip"><Text text={plain(row.attributes[name])} /></span> : null),
+    draw: (row) =>
+      Object.hasOwn(row.attributes, name) ? (
+        <span class="clip">
+          <Text text={plain(row.attributes[name])} />
+        </span>
+      ) : null,
     filter: (row) =>
       Object.hasOwn(row.attributes, name) ? [id, textOf(row.attributes[name]), `${name} ${plain(row.attributes[name])}`] : null,
   };

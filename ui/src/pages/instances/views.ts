@@ -18,7 +18,10 @@ interface Saved {
 }
 
 function isSaved(value: unknown): value is Saved[] {
-  return Array.isArray(value) && value.every((view: Partial<Saved>) => typeof view?.name === "string" && typeof view.filter === "string");
+  return (
+    Array.isArray(value) &&
+    value.every((view: Partial<Saved>) => typeof view?.name === "string" && typeof view.filter === "string")
+  );
 }
 
 export const ownViews = remembered<Saved[]>("views", [], isSaved);

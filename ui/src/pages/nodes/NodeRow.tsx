@@ -9,26 +9,65 @@ import { Time } from "../../design/time.tsx";
 import { change, href } from "../../router/router.ts";
 import { lacks, leaseLeft, odditiesOf } from "./oddities.ts";
 
-export function NodeRow({ node, all, at, isOpen }: { node: FullNode; all: readonly FullNode[]; at: number; isOpen: boolean }): JSX.Element {
+export function NodeRow({
+  node,
+  all,
+  at,
+  isOpen,
+}: {
+  node: FullNode;
+  all: readonly FullNode[];
+  at: number;
+  isOpen: boolean;
+}): JSX.Element {
   const odd = odditiesOf(node, all, at);
   const used = node.free_slots === undefined || node.free_slots === null ? null : node.slots - node.free_slots;
   return (
-    <Fold isOpen={isOpen} class={node.is_live ? "" : "node-gone"} onToggle={() => change({ node: isOpen ? null : node.id })}
+    <Fold
+      isOpen={isOpen}
+      class={node.is_live ? "" : "node-gone"}
+      onToggle={() => change({ node: isOpen ? null : node.id })}
       title={
         <span class="fold-title">
           <span class="row wrap">
-            <b class="node-name"><Id text={node.name} /></b>
+            <b class="node-name">
+              <Id text={node.name} />
+            </b>
             <span class="muted">{node.owns_shards ? "runtime" : "worker"}</span>
-            {odd.map((each) => <span key={each.text} class={`chip ${each.tone}`} title={each.why}><Icon name="warning" size={12} /><Text text={each.text} /></span>)}
+            {odd.map((each) => (
+              <span key={each.text} class={`chip ${each.tone}`} title={each.why}>
+                <Icon name="warning" size={12} />
+                <Text text={each.text} />
+              </span>
+            ))}
           </span>
-          <span class="sub"><Text text={node.host} />, process {node.process} · Perennial <Text text={node.version} /> · since <Time ms={node.since} /></span>
+          <span class="sub">
+            <Text text={node.host} />, process {node.process} · Perennial <Text text={node.version} /> · started{" "}
+            <Time ms={node.since} />
+          </span>
         </span>
       }
-      body={() => <Body node={node} all={all} odd={odd} />}>
+      body={() => <Body node={node} all={all} odd={odd} />}
+    >
       <Lease node={node} at={at} />
-      <span class="figure node-shards"><b>{node.shards}</b><span>{node.shards === 1 ? "shard" : "shards"}{node.lanes > 1 && ` in ${node.lanes} lanes`}</span></span>
+      <span class="figure node-shards">
+        <b>{node.shards}</b>
+        <span>
+          {node.shards === 1 ? "shard" : "shards"}
+          {node.lanes > 1 && ` in ${node.lanes} lanes`}
+        </span>
+      </span>
       <span class="figure node-slots">
-        <b>{used === null ? node.slots.toLocaleString("en") : <>{used.toLocaleString("en")}<span class="muted"> of {node.slots.toLocaleString("en")}</span></>}</b>
+        <b>
+          {used === null ? (
+            node.slots.toLocaleString("en")
+          ) : (
+            <>
+              {used.toLocaleString("en")}
+              <span class="muted"> of {node.slots.toLocaleString("en")}</span>
+            </>
+          )}
+        </b>
         <span>{used === null ? "slots" : "slots in use"}</span>
       </span>
     </Fold>
@@ -36,12 +75,22 @@ export function NodeRow({ node, all, at, isOpen }: { node: FullNode; all: readon
 }
 
 function Lease({ node, at }: { node: FullNode; at: number }): JSX.Element {
-  if (!node.is_live) return <span class="figure node-lease"><b>–</b><span>expired <Time ms={node.expires} form="relative" /></span></span>;
+  if (!node.is_live)
+    return (
+      <span class="figure node-lease">
+        <b>–</b>
+        <span>
+          expired <Time ms={node.expires} form="relative" />
+        </span>
+      </span>
+    );
   const { left, of } = leaseLeft(node, at);
   return (
     <span class="figure node-lease" title="What is left of its lease when this was read; it is renewed all the time">
       <b>{(left / 1_000).toFixed(1)} s</b>
-      <span class="progress" aria-hidden="true"><span class="done" style={{ width: `${of === 0 ? 0 : (left / of) * 100}%` }} /></span>
+      <span class="progress" aria-hidden="true">
+        <span class="done" style={{ width: `${of === 0 ? 0 : (left / of) * 100}%` }} />
+      </span>
       <span>lease</span>
     </span>
   );
@@ -53,28 +102,72 @@ function Body({ node, all, odd }: { node: FullNode; all: readonly FullNode[]; od
     <>
       {odd.length > 0 && (
         <ul class="node-odd">
-          {odd.map((each) => <li key={each.text}><b><Text text={each.text} />.</b> <Text text={each.why} /></li>)}
+          {odd.map((each) => (
+            <li key={each.text}>
+              <b>
+                <Text text={each.text} />.
+              </b>{" "}
+              <Text text={each.why} />
+            </li>
+          ))}
         </ul>
       )}
       <div class="node-registered">
         <section>
-          <h3>Orchestrations <span class="count">{node.orchestrations.length}</span></h3>
-          {node.orchestrations.length === 0 ? <p class="muted">None: it only runs activities.</p> : (
+          <h3>
+            Orchestrations <span class="count">{node.orchestrations.length}</span>
+          </h3>
+          {node.orchestrations.length === 0 ? (
+            <p class="muted">None: it only runs activities.</p>
+          ) : (
             <ul>
               {node.orchestrations.map(([name = "", version = ""]) => (
-                <li key={`${name} ${version}`}><Id text={name} href={href(["instances"], { name })} /> <span class="muted"><Text text={version} /></span></li>
+                <li key={`${name} ${version}`}>
+                  <Id text={name} href={href(["instances"], { name })} />{" "}
+                  <span class="muted">
+                    <Text text={version} />
+                  </span>
+                </li>
               ))}
-              {missing.map((name) => <li key={name} class="node-lacks"><Text text={name} /> <span>not here</span></li>)}
+              {missing.map((name) => (
+                <li key={name} class="node-lacks">
+                  <Text text={name} /> <span>not here</span>
+                </li>
+              ))}
             </ul>
           )}
         </section>
         <section>
-          <h3>Activities <span class="count">{node.activities.length}</span></h3>
-          {node.activities.length === 0 ? <p class="muted">None.</p> : <ul>{node.activities.map((name) => <li key={name}><Id text={name} /></li>)}</ul>}
+          <h3>
+            Activities <span class="count">{node.activities.length}</span>
+          </h3>
+          {node.activities.length === 0 ? (
+            <p class="muted">None.</p>
+          ) : (
+            <ul>
+              {node.activities.map((name) => (
+                <li key={name}>
+                  <Id text={name} />
+                </li>
+              ))}
+            </ul>
+          )}
         </section>
         <section>
-          <h3>Tags <span class="count">{node.tags.length}</span></h3>
-          {node.tags.length === 0 ? <p class="muted">None: it runs activities that require no tag.</p> : <ul>{node.tags.map((name) => <li key={name}><Id text={name} /></li>)}</ul>}
+          <h3>
+            Tags <span class="count">{node.tags.length}</span>
+          </h3>
+          {node.tags.length === 0 ? (
+            <p class="muted">None: it runs activities that require no tag.</p>
+          ) : (
+            <ul>
+              {node.tags.map((name) => (
+                <li key={name}>
+                  <Id text={name} />
+                </li>
+              ))}
+            </ul>
+          )}
         </section>
         <section>
           <h3>Session</h3>

@@ -25,9 +25,22 @@ export default function NodesPage(): JSX.Element {
   const live = list.filter((node) => node.is_live).length;
   const lag = stats.value?.lag_ms;
   return (
-    <Page title="Nodes" beside={list.length > 0 && <span class="muted">{live} live{lag !== undefined && ` · lag ${lag === 0 ? "0 s" : durationText(lag)}`}</span>}>
-      <Part of={nodes}>{(value) => (value.nodes.length === 0 ? <Nothing /> : <List nodes={value.nodes} at={value.at_ms} />)}</Part>
-      <Part of={shards} waiting={<Waiting />}>{(value) => <ShardMap shards={value.shards} nodes={list} />}</Part>
+    <Page
+      title="Nodes"
+      beside={
+        list.length > 0 && (
+          <span class="muted">
+            {live} live{lag !== undefined && ` · lag ${lag === 0 ? "0 s" : durationText(lag)}`}
+          </span>
+        )
+      }
+    >
+      <Part of={nodes}>
+        {(value) => (value.nodes.length === 0 ? <Nothing /> : <List nodes={value.nodes} at={value.at_ms} />)}
+      </Part>
+      <Part of={shards} waiting={<Waiting />}>
+        {(value) => <ShardMap shards={value.shards} nodes={list} />}
+      </Part>
     </Page>
   );
 }
@@ -46,12 +59,22 @@ function Nothing(): JSX.Element {
 function List({ nodes, at }: { nodes: readonly FullNode[]; at: number }): JSX.Element {
   const opened = param("node");
   // Stable by itself: the order of names does not change with the numbers.
-  const sorted = [...nodes].sort((a, b) => Number(b.is_live) - Number(a.is_live) || a.name.localeCompare(b.name) || a.id.localeCompare(b.id));
+  const sorted = [...nodes].sort(
+    (a, b) => Number(b.is_live) - Number(a.is_live) || a.name.localeCompare(b.name) || a.id.localeCompare(b.id),
+  );
   const held = useHeld(sorted, (node) => node.id, opened !== null);
   return (
     <Holding of={held} one="new node" many="new nodes">
       <ul class="folds">
-        {held.rows.map((node) => <NodeRow key={node.id} node={held.isGone(node) ? { ...node, is_live: false } : node} all={nodes} at={at} isOpen={opened === node.id} />)}
+        {held.rows.map((node) => (
+          <NodeRow
+            key={node.id}
+            node={held.isGone(node) ? { ...node, is_live: false } : node}
+            all={nodes}
+            at={at}
+            isOpen={opened === node.id}
+          />
+        ))}
       </ul>
     </Holding>
   );

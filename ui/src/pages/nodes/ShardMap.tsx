@@ -4,7 +4,7 @@ import { useState } from "preact/hooks";
 
 import type { FullNode, Shard } from "../../api/ops.ts";
 import { Id } from "../../design/Id.tsx";
-import { Time } from "../../design/time.tsx";
+import { Since } from "../../design/time.tsx";
 import { rangesText } from "./ranges.ts";
 
 const COLOURS = ["accent", "green", "amber", "violet", "blue", "red"] as const;
@@ -20,7 +20,9 @@ interface Owner {
 
 function ownersOf(shards: readonly Shard[], nodes: readonly FullNode[]): Owner[] {
   const names = new Map(nodes.map((node) => [node.id, node.name]));
-  const ids = [...new Set(shards.flatMap((shard) => shard.node ?? []))].sort((a, b) => (names.get(a) ?? a).localeCompare(names.get(b) ?? b));
+  const ids = [...new Set(shards.flatMap((shard) => shard.node ?? []))].sort((a, b) =>
+    (names.get(a) ?? a).localeCompare(names.get(b) ?? b),
+  );
   const owners: Owner[] = ids.map((id, index) => ({
     id,
     name: names.get(id) ?? id.slice(0, 8),
@@ -42,38 +44,85 @@ export function ShardMap({ shards, nodes }: { shards: readonly Shard[]; nodes: r
   const summary = owners.map((owner) => `${owner.name} ${owner.shards.length}`).join(", ");
   return (
     <section class="stack">
-      <div class="section-head"><h2>Shards</h2><p>Each instance lives in one of {shards.length} shards; a shard has one owner at a time.</p></div>
+      <div class="section-head">
+        <h2>Shards</h2>
+        <p>Each instance lives in one of {shards.length} shards; a shard has one owner at a time.</p>
+      </div>
       <div class="card shards">
-        <div class="shard-map" role="img" aria-label={`${shards.length} shards by owner: ${summary}`} onPointerLeave={() => setAt(null)}
+        <div
+          class="shard-map"
+          role="img"
+          aria-label={`${shards.length} shards by owner: ${summary}`}
+          onPointerLeave={() => setAt(null)}
           onPointerMove={(event) => {
             const number = (event.target as HTMLElement).dataset["shard"];
             setAt(number === undefined ? null : Number(number));
-          }}>
+          }}
+        >
           {shards.map((shard) => {
             const owner = ownerOf.get(shard.node);
             const isDim = lit !== undefined && lit !== shard.node;
-            return <span key={shard.shard} data-shard={shard.shard} class={`shard ${owner?.colour ?? "none"} ${isDim ? "dim" : ""}`}>{owners.length > 1 ? owner?.letter : ""}</span>;
+            return (
+              <span key={shard.shard} data-shard={shard.shard} class={`shard ${owner?.colour ?? "none"} ${isDim ? "dim" : ""}`}>
+                {owners.length > 1 ? owner?.letter : ""}
+              </span>
+            );
           })}
         </div>
         <div class="shard-owners">
           <p class="shard-at" aria-hidden="true">
-            {pointed === undefined ? <span class="muted">Point at a shard to see its owner.</span>
-              : <><b>Shard {pointed.shard}</b> {pointed.node === null ? <>nobody owns it{pointed.unowned_since_ms !== null && <> since <Time ms={pointed.unowned_since_ms} /></>}</> : <Id text={ownerOf.get(pointed.node)?.name ?? ""} />}</>}
+            {pointed === undefined ? (
+              <span class="muted">Point at a shard to see its owner.</span>
+            ) : (
+              <>
+                <b>Shard {pointed.shard}</b>{" "}
+                {pointed.node === null ? (
+                  <>
+                    nobody owns it
+                    {pointed.unowned_since_ms !== null && (
+                      <>
+                        {" "}
+                        <Since ms={pointed.unowned_since_ms} />
+                      </>
+                    )}
+                  </>
+                ) : (
+                  <Id text={ownerOf.get(pointed.node)?.name ?? ""} />
+                )}
+              </>
+            )}
           </p>
           <table class="table">
-            <thead><tr><th scope="col"><span class="sr-only">Sign</span></th><th scope="col">Owner</th><th scope="col" class="num">Shards</th><th scope="col">Which</th></tr></thead>
+            <thead>
+              <tr>
+                <th scope="col">
+                  <span class="sr-only">Sign</span>
+                </th>
+                <th scope="col">Owner</th>
+                <th scope="col" class="num">
+                  Shards
+                </th>
+                <th scope="col">Which</th>
+              </tr>
+            </thead>
             <tbody>
               {owners.map((owner) => (
                 <tr key={owner.id} onPointerEnter={() => setLit(owner.id)} onPointerLeave={() => setLit(undefined)}>
-                  <td><span class={`shard ${owner.colour}`}>{owners.length > 1 ? owner.letter : ""}</span></td>
+                  <td>
+                    <span class={`shard ${owner.colour}`}>{owners.length > 1 ? owner.letter : ""}</span>
+                  </td>
                   <td>{owner.id === null ? <b class="shard-nobody">Nobody</b> : <Id text={owner.name} />}</td>
                   <td class="num">{owner.shards.length}</td>
-                  <td class="shard-ranges mono"><Ranges text={rangesText(owner.shards.map((shard) => shard.shard))} /></td>
+                  <td class="shard-ranges mono">
+                    <Ranges text={rangesText(owner.shards.map((shard) => shard.shard))} />
+                  </td>
                 </tr>
               ))}
             </tbody>
           </table>
-          {ownerOf.has(null) && <p class="hint bad">Instances in shards that nobody owns do not move until a node takes them over.</p>}
+          {ownerOf.has(null) && (
+            <p class="hint bad">Instances in shards that nobody owns do not move until a node takes them over.</p>
+          )}
         </div>
       </div>
     </section>
@@ -83,5 +132,10 @@ export function ShardMap({ shards, nodes }: { shards: readonly Shard[]; nodes: r
 /** Scattered shards make long lists, which open. */
 function Ranges({ text }: { text: string }): JSX.Element {
   if (text.length <= 64) return <>{text}</>;
-  return <details><summary>{text.slice(0, text.lastIndexOf(",", 56))}, …</summary>{text}</details>;
+  return (
+    <details>
+      <summary>{text.slice(0, text.lastIndexOf(",", 56))}, …</summary>
+      {text}
+    </details>
+  );
 }

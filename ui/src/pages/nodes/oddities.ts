@@ -32,25 +32,50 @@ const nameOf = ([name, version]: readonly string[]) => `${name ?? ""} ${version 
 export function lacks(node: FullNode, all: readonly FullNode[]): string[] {
   if (!node.owns_shards) return [];
   const own = new Set(node.orchestrations.map(nameOf));
-  const others = all.filter((other) => other.is_live && other.owns_shards && other.id !== node.id).flatMap((other) => other.orchestrations.map(nameOf));
+  const others = all
+    .filter((other) => other.is_live && other.owns_shards && other.id !== node.id)
+    .flatMap((other) => other.orchestrations.map(nameOf));
   return [...new Set(others)].filter((name) => !own.has(name)).sort();
 }
 
 export function odditiesOf(node: FullNode, all: readonly FullNode[], at: number): Oddity[] {
   if (!node.is_live) {
-    return [{ text: "Lease expired", tone: "red", why: "Its lease was not renewed: it ended without stopping, hangs, or cannot reach the store. Another node takes its shards over." }];
+    return [
+      {
+        text: "Lease expired",
+        tone: "red",
+        why: "It did not renew its lease: it crashed, hangs, or cannot reach the store. Another node takes its shards over.",
+      },
+    ];
   }
   const live = all.filter((other) => other.is_live);
   const { left, of } = leaseLeft(node, at);
   const most = versionOfMost(live);
   const missing = lacks(node, all);
   const found: (Oddity | false)[] = [
-    left < of * SHORT && { text: "Lease short", tone: "amber", why: "It renews its lease late. A busy machine or a slow store can do that; if the lease runs out, another node takes over." },
-    node.since > at + CLOCK_MS && { text: "Clock ahead", tone: "amber", why: "It says that it was started in the future: its clock differs from the store's." },
-    most !== null && node.version !== most && { text: `Perennial ${node.version}`, tone: "amber", why: `Most nodes run Perennial ${most}.` },
-    node.owns_shards && node.shards === 0 && { text: "Owns no shard", tone: "amber", why: "It can own shards, and other nodes have all of them." },
-    missing.length > 0 && { text: `Lacks ${missing.length} ${missing.length === 1 ? "version" : "versions"}`, tone: "amber", why: `Other nodes have ${missing.slice(0, 5).join(", ")}${missing.length > 5 ? ", …" : ""}. Instances of these wait when their shard is here.` },
-    node.slots > 0 && node.free_slots === 0 && { text: "No free slot", tone: "amber", why: "It runs as many activities as it may; more wait." },
+    left < of * SHORT && {
+      text: "Lease short",
+      tone: "amber",
+      why: "It renews its lease late: the machine is busy, or the store slow. If the lease runs out, another node takes over.",
+    },
+    node.since > at + CLOCK_MS && {
+      text: "Clock ahead",
+      tone: "amber",
+      why: "It says that it was started in the future: its clock differs from the store's.",
+    },
+    most !== null &&
+      node.version !== most && { text: `Perennial ${node.version}`, tone: "amber", why: `Most nodes run Perennial ${most}.` },
+    node.owns_shards &&
+      node.shards === 0 && { text: "Owns no shard", tone: "amber", why: "It can own shards, and other nodes have all of them." },
+    missing.length > 0 && {
+      text: `Lacks ${missing.length} ${missing.length === 1 ? "version" : "versions"}`,
+      tone: "amber",
+      why:
+        `Other nodes have ${missing.slice(0, 5).join(", ")}${missing.length > 5 ? ", …" : ""}. ` +
+        "Instances of these wait when their shard is here.",
+    },
+    node.slots > 0 &&
+      node.free_slots === 0 && { text: "No free slot", tone: "amber", why: "It runs as many activities as it may; more wait." },
   ];
   return found.filter((each): each is Oddity => each !== false);
 }

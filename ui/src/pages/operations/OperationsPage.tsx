@@ -28,7 +28,7 @@ export default function OperationsPage(): JSX.Element {
   useAnnounced(running === 0 ? "No operation runs" : `${running} ${running === 1 ? "operation runs" : "operations run"}`);
   return (
     <Page title="Operations" beside={running > 0 && <span class="chip blue">{running} running</span>}>
-      {shown.length === 0 ? (connection.value.is === "connecting" ? <Waiting /> : <Nothing />) : <List all={shown} />}
+      {shown.length === 0 ? connection.value.is === "connecting" ? <Waiting /> : <Nothing /> : <List all={shown} />}
     </Page>
   );
 }
@@ -41,8 +41,15 @@ function Nothing(): JSX.Element {
         them. The server does it, shows its progress here, and can stop it. It is remembered for a day.
       </p>
       <p>
-        To start one, select rows in <a class="link" href={href(["instances"])}>Instances</a>, or act on a cause in <a class="link" href={href(["blocked"])}>Blocked</a>.
-        You see the count before anything happens.
+        To start one, select rows in{" "}
+        <a class="link" href={href(["instances"])}>
+          Instances
+        </a>
+        , or act on a cause in{" "}
+        <a class="link" href={href(["blocked"])}>
+          Blocked
+        </a>
+        . You see the count before anything happens.
       </p>
     </Empty>
   );
@@ -54,10 +61,16 @@ function List({ all }: { all: readonly FullOperation[] }): JSX.Element {
   const isLost = opened !== null && !all.some((operation) => operation.id === opened);
   return (
     <>
-      {isLost && <p class="operation-lost" role="status">The operation in this link is not known here: operations are remembered for a day, by the server that does them.</p>}
+      {isLost && (
+        <p class="operation-lost" role="status">
+          The operation in this link is not known here: operations are remembered for a day, by the server that does them.
+        </p>
+      )}
       <Holding of={held}>
         <ul class="folds">
-          {held.rows.map((operation) => <Row key={operation.id} operation={operation} isOpen={operation.id === opened} />)}
+          {held.rows.map((operation) => (
+            <Row key={operation.id} operation={operation} isOpen={operation.id === opened} />
+          ))}
         </ul>
       </Holding>
     </>
@@ -65,24 +78,42 @@ function List({ all }: { all: readonly FullOperation[] }): JSX.Element {
 }
 
 const WORDS: Record<string, string> = {
-  cancel: "Cancel", terminate: "Terminate", raise: "Raise an event", retry: "Retry", retry_activities: "Retry activities",
-  pause: "Pause", resume: "Resume", delete: "Delete", prune: "Delete ended",
+  cancel: "Cancel",
+  terminate: "Terminate",
+  raise: "Raise an event",
+  retry: "Retry",
+  retry_activities: "Retry activities",
+  pause: "Pause",
+  resume: "Resume",
+  delete: "Delete",
+  prune: "Delete ended",
 };
 const STATES: Record<FullOperation["state"], [string, string]> = {
-  running: ["Running", "blue"], done: ["Done", "green"], stopped: ["Stopped", "plain"], failed: ["Failed", "red"],
+  running: ["Running", "blue"],
+  done: ["Done", "green"],
+  stopped: ["Stopped", "plain"],
+  failed: ["Failed", "red"],
 };
 
 function Row({ operation, isOpen }: { operation: FullOperation; isOpen: boolean }): JSX.Element {
   const [word, tone] = STATES[operation.state];
   return (
-    <Fold isOpen={isOpen} onToggle={() => change({ operation: isOpen ? null : operation.id })}
+    <Fold
+      isOpen={isOpen}
+      onToggle={() => change({ operation: isOpen ? null : operation.id })}
       title={
         <span class="fold-title">
-          <span class="row wrap"><b>{WORDS[operation.action] ?? operation.action}</b> {filterParts(operation.filter)}</span>
-          <span class="sub">by {operation.by === "" ? "somebody (there is no login)" : <Text text={operation.by} />} · <Time ms={operation.began_ms} /></span>
+          <span class="row wrap">
+            <b>{WORDS[operation.action] ?? operation.action}</b> {filterParts(operation.filter)}
+          </span>
+          <span class="sub">
+            by {operation.by === "" ? "somebody (there is no login)" : <Text text={operation.by} />} ·{" "}
+            <Time ms={operation.began_ms} />
+          </span>
         </span>
       }
-      body={() => <Body operation={operation} />}>
+      body={() => <Body operation={operation} />}
+    >
       <span class="operation-progress">
         <span class="row">
           <span class={`chip ${tone}`}>{word}</span>
@@ -90,7 +121,11 @@ function Row({ operation, isOpen }: { operation: FullOperation; isOpen: boolean 
         </span>
         <Progress operation={operation} />
       </span>
-      {operation.state === "running" && <Button kind="small" whyNot={whyReadOnly.value} onClick={() => askStop(operation)}>Stop…</Button>}
+      {operation.state === "running" && (
+        <Button kind="small" whyNot={whyReadOnly.value} onClick={() => askStop(operation)}>
+          Stop…
+        </Button>
+      )}
     </Fold>
   );
 }
@@ -109,7 +144,9 @@ function Counts({ operation: { done, skipped, failed, state, total } }: { operat
 function askStop(operation: FullOperation): void {
   confirm({
     title: "Stop this operation",
-    sentence: `It ends after the instance it is at. What it has done to ${operation.done.toLocaleString("en")} instances stays done.`,
+    sentence:
+      "It ends after the instance it is at. " +
+      `What it has done to ${operation.done.toLocaleString("en")} instances stays done.`,
     verb: "Stop",
     sameAs: () => ({ cli: null, method: "POST", path: `operations/${operation.id}/stop` }),
     act: async () => {
@@ -123,30 +160,88 @@ function Body({ operation }: { operation: FullOperation }): JSX.Element {
   return (
     <>
       <dl class="operation-facts">
-        <div><dt>Seen</dt><dd>{operation.seen.toLocaleString("en")}</dd></div>
-        <div><dt>Done</dt><dd>{operation.done.toLocaleString("en")}</dd></div>
-        <div><dt>Skipped</dt><dd title="They had ended, were gone, or had nothing to do">{operation.skipped.toLocaleString("en")}</dd></div>
-        <div><dt>Failed</dt><dd class={operation.failed > 0 ? "bad" : ""}>{operation.failed.toLocaleString("en")}</dd></div>
-        {operation.ended_ms !== undefined && <div><dt>Ended</dt><dd><Time ms={operation.ended_ms} /></dd></div>}
-        {operation.reason !== undefined && operation.reason !== "" && <div><dt>Reason</dt><dd><Text text={operation.reason} /></dd></div>}
-        {operation.ended_because !== undefined && <div><dt>Ended because</dt><dd><Text text={operation.ended_because} /></dd></div>}
+        <div>
+          <dt>Seen</dt>
+          <dd>{operation.seen.toLocaleString("en")}</dd>
+        </div>
+        <div>
+          <dt>Done</dt>
+          <dd>{operation.done.toLocaleString("en")}</dd>
+        </div>
+        <div>
+          <dt>Skipped</dt>
+          <dd title="They had ended, were gone, or had nothing to do">{operation.skipped.toLocaleString("en")}</dd>
+        </div>
+        <div>
+          <dt>Failed</dt>
+          <dd class={operation.failed > 0 ? "bad" : ""}>{operation.failed.toLocaleString("en")}</dd>
+        </div>
+        {operation.ended_ms !== undefined && (
+          <div>
+            <dt>Ended</dt>
+            <dd>
+              <Time ms={operation.ended_ms} />
+            </dd>
+          </div>
+        )}
+        {operation.reason !== undefined && operation.reason !== "" && (
+          <div>
+            <dt>Reason</dt>
+            <dd>
+              <Text text={operation.reason} />
+            </dd>
+          </div>
+        )}
+        {operation.ended_because !== undefined && (
+          <div>
+            <dt>Ended because</dt>
+            <dd>
+              <Text text={operation.ended_because} />
+            </dd>
+          </div>
+        )}
       </dl>
       {reasons.length > 0 && (
         <table class="table cards operation-reasons">
           <caption class="sr-only">Failures by reason</caption>
-          <thead><tr><th scope="col">Why they failed</th><th scope="col" class="num">How many</th><th scope="col">For example</th></tr></thead>
+          <thead>
+            <tr>
+              <th scope="col">Why they failed</th>
+              <th scope="col" class="num">
+                How many
+              </th>
+              <th scope="col">For example</th>
+            </tr>
+          </thead>
           <tbody>
             {reasons.map((reason) => (
               <tr key={reason.code + reason.text}>
-                <td class="whole">{reason.code !== "" && <><Code code={reason.code} /> </>}<Text text={reason.text} /></td>
-                <td class="num" data-label="How many">{reason.count.toLocaleString("en")}</td>
-                <td class="operation-ids">{reason.ids.slice(0, 3).map((id) => <a key={id} class="chip" href={href(["instances", id])}><Id text={id} isClipped /></a>)}</td>
+                <td class="whole">
+                  {reason.code !== "" && (
+                    <>
+                      <Code code={reason.code} />{" "}
+                    </>
+                  )}
+                  <Text text={reason.text} />
+                </td>
+                <td class="num" data-label="How many">
+                  {reason.count.toLocaleString("en")}
+                </td>
+                <td class="operation-ids">
+                  {reason.ids.slice(0, 3).map((id) => (
+                    <a key={id} class="chip" href={href(["instances", id])}>
+                      <Id text={id} isClipped />
+                    </a>
+                  ))}
+                </td>
               </tr>
             ))}
           </tbody>
         </table>
       )}
-      <a class="link" href={listHref(operation.filter)}>What the filter shows now</a>
+      <a class="link" href={listHref(operation.filter)}>
+        What the filter shows now
+      </a>
     </>
   );
 }

@@ -7,10 +7,22 @@ export function Progress({ operation }: { operation: FullOperation }): JSX.Eleme
   const { done, skipped, failed, seen, state, total } = operation;
   const all = state !== "running" ? seen : total === undefined || total.more ? 0 : Math.max(total.rows, seen);
   const says = `${done} done, ${skipped} skipped, ${failed} failed`;
-  if (all === 0 && state === "running") return <span class="progress unknown" role="progressbar" aria-label={says}><span class="done" /></span>;
+  if (all === 0 && state === "running")
+    return (
+      <span class="progress unknown" role="progressbar" aria-label={says}>
+        <span class="done" />
+      </span>
+    );
   const part = (count: number) => ({ width: `${all === 0 ? 0 : (count / all) * 100}%` });
   return (
-    <span class="progress" role="progressbar" aria-label={says} aria-valuemin={0} aria-valuemax={Math.max(1, all)} aria-valuenow={Math.min(seen, Math.max(1, all))}>
+    <span
+      class="progress"
+      role="progressbar"
+      aria-label={says}
+      aria-valuemin={0}
+      aria-valuemax={Math.max(1, all)}
+      aria-valuenow={Math.min(seen, Math.max(1, all))}
+    >
       <span class="done" style={part(done)} />
       <span class="skipped" style={part(skipped)} />
       <span class="failed" style={part(failed)} />

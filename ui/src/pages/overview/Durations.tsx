@@ -18,30 +18,87 @@ export function Durations({ rows, from }: { rows: readonly DurationRow[]; from: 
     <div class="card">
       <header>
         <h2>Durations</h2>
-        {total > 0 && <span class="muted clip">of the last {total.toLocaleString("en")} that ended, since <Time ms={from} /></span>}
+        {total > 0 && (
+          <span class="muted clip">
+            of the last {total.toLocaleString("en")} that ended, since <Time ms={from} />
+          </span>
+        )}
       </header>
-      {rows.length === 0 ? <p class="body muted">No instance has ended yet. Percentiles of the last 1,000 that ended would be here.</p> : (
+      {rows.length === 0 ? (
+        <p class="body muted">No instance has ended yet. Percentiles of the last 1,000 that ended would be here.</p>
+      ) : (
         <Holding of={held}>
           <div class="table-scroll" tabIndex={0} role="region" aria-label="Durations">
             <table class="table cards durations">
               <thead>
                 <tr>
-                  <th scope="col">Orchestration</th><th scope="col" class="num">Ended</th><th scope="col" class="num">Failed</th>
-                  <th scope="col" class="num">p50</th><th scope="col" class="num">p95</th><th scope="col" class="num">p99</th>
-                  <th scope="col" class="durations-scale"><span class="row"><span>1 ms</span><span class="push">{durationText(most)}</span></span></th>
+                  <th scope="col">Orchestration</th>
+                  <th scope="col" class="num">
+                    Ended
+                  </th>
+                  <th scope="col" class="num">
+                    Failed
+                  </th>
+                  <th scope="col" class="num">
+                    p50
+                  </th>
+                  <th scope="col" class="num">
+                    p95
+                  </th>
+                  <th scope="col" class="num">
+                    p99
+                  </th>
+                  <th scope="col" class="durations-scale">
+                    <span class="row">
+                      <span>1 ms</span>
+                      <span class="push">{durationText(most)}</span>
+                    </span>
+                  </th>
                 </tr>
               </thead>
               <tbody>
                 {shown.map((row) => (
                   <tr key={row.name}>
-                    <td class="durations-name whole"><Id text={row.name} href={href(["instances"], { name: row.name, status: "completed,failed,cancelled,terminated" })} isClipped /></td>
-                    <td class="num" data-label="Ended">{row.ended.toLocaleString("en")}</td>
-                    <td class="num" data-label="Failed">{row.failed === 0 ? <span class="muted">–</span>
-                      : <a class="bad" href={href(["instances"], { name: row.name, status: "failed", ended_from_ms: from })}>{row.failed.toLocaleString("en")}</a>}</td>
-                    <td class="num" data-label="p50"><Duration ms={row.p50_ms} /></td>
-                    <td class="num" data-label="p95"><Duration ms={row.p95_ms} /></td>
-                    <td class="num" data-label="p99"><a href={href(["instances"], { name: row.name, min_duration_ms: row.p99_ms, status: "completed,failed,cancelled,terminated" })} title="Those that took at least so long"><Duration ms={row.p99_ms} /></a></td>
-                    <td class="durations-scale whole"><Marks row={row} most={most} /></td>
+                    <td class="durations-name whole">
+                      <Id
+                        text={row.name}
+                        href={href(["instances"], { name: row.name, status: "completed,failed,cancelled,terminated" })}
+                        isClipped
+                      />
+                    </td>
+                    <td class="num" data-label="Ended">
+                      {row.ended.toLocaleString("en")}
+                    </td>
+                    <td class="num" data-label="Failed">
+                      {row.failed === 0 ? (
+                        <span class="muted">–</span>
+                      ) : (
+                        <a class="bad" href={href(["instances"], { name: row.name, status: "failed", ended_from_ms: from })}>
+                          {row.failed.toLocaleString("en")}
+                        </a>
+                      )}
+                    </td>
+                    <td class="num" data-label="p50">
+                      <Duration ms={row.p50_ms} />
+                    </td>
+                    <td class="num" data-label="p95">
+                      <Duration ms={row.p95_ms} />
+                    </td>
+                    <td class="num" data-label="p99">
+                      <a
+                        href={href(["instances"], {
+                          name: row.name,
+                          min_duration_ms: row.p99_ms,
+                          status: "completed,failed,cancelled,terminated",
+                        })}
+                        title="Those that took at least so long"
+                      >
+                        <Duration ms={row.p99_ms} />
+                      </a>
+                    </td>
+                    <td class="durations-scale whole">
+                      <Marks row={row} most={most} />
+                    </td>
                   </tr>
                 ))}
               </tbody>

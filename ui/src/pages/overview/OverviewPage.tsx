@@ -14,6 +14,7 @@ import { Findings } from "./Findings.tsx";
 import { Throughput } from "./Throughput.tsx";
 import { Statuses, Vitals } from "./Vitals.tsx";
 import "./overview.css";
+import { serverTime } from "../../design/time.tsx";
 
 const MINUTE = 60_000;
 const WINDOWS = {
@@ -25,11 +26,17 @@ const WINDOWS = {
 export default function OverviewPage(): JSX.Element {
   const span = choice("span", ["hour", "day", "week"]);
   const window = WINDOWS[span];
-  const history = useLoad((signal) => {
-    // On whole buckets, so that bars grow and do not change their borders.
-    const to = Math.floor(Date.now() / window.width + 1) * window.width;
-    return get("stats/history", { signal, query: { from_ms: to - window.buckets * window.width, to_ms: to, buckets: window.buckets } });
-  }, [span]);
+  const history = useLoad(
+    (signal) => {
+      // On whole buckets, so that bars grow and do not change their borders.
+      const to = Math.floor(serverTime() / window.width + 1) * window.width;
+      return get("stats/history", {
+        signal,
+        query: { from_ms: to - window.buckets * window.width, to_ms: to, buckets: window.buckets },
+      });
+    },
+    [span],
+  );
   const doctor = useLoad((signal) => get("doctor", { signal }), []);
   const durations = useLoad((signal) => get("stats/durations", { signal }), []);
   useRefresh([history], { afterMs: window.everyMs / 4, everyMs: window.everyMs });
@@ -38,15 +45,35 @@ export default function OverviewPage(): JSX.Element {
   return (
     <Page title="Overview">
       <Vitals />
-      <Part of={doctor}>{(value) => <Findings findings={value.findings} waiting={value.waiting} isComplete={value.is_complete} />}</Part>
+      <Part of={doctor}>
+        {(value) => <Findings findings={value.findings} waiting={value.waiting} isComplete={value.is_complete} />}
+      </Part>
       <section class="stack">
         <div class="section-head overview-span">
           <h2>Throughput</h2>
           <span class="push" />
-          <Segments label="Time span" value={span} onChange={(next) => change({ span: next === "hour" ? null : next })}
-            options={[["hour", "Hour"], ["day", "Day"], ["week", "Week"]]} />
+          <Segments
+            label="Time span"
+            value={span}
+            onChange={(next) => change({ span: next === "hour" ? null : next })}
+            options={[
+              ["hour", "Hour"],
+              ["day", "Day"],
+              ["week", "Week"],
+            ]}
+          />
         </div>
-        <Part of={history} waiting={<div class="card overview-charts"><Waiting /><Waiting /></div>}>{(value) => <Throughput history={value} per={window.per} />}</Part>
+        <Part
+          of={history}
+          waiting={
+            <div class="card overview-charts">
+              <Waiting />
+              <Waiting />
+            </div>
+          }
+        >
+          {(value) => <Throughput history={value} per={window.per} />}
+        </Part>
       </section>
       <div class="overview-two">
         <section class="stack">

@@ -35,26 +35,46 @@ export function Throughput({ history, per }: { history: StatsHistory; per: strin
     <div class="card overview-charts">
       <figure>
         <figcaption>
-          <h3>Started <span class="muted">{per}</span></h3>
-          <a class="push chart-total" href={href(["instances"], { created_from_ms: from })}>{total(started, 0).toLocaleString("en")}{history.partial ? "+" : ""} started</a>
+          <h3>
+            Started <span class="muted">{per}</span>
+          </h3>
+          <a class="push chart-total" href={href(["instances"], { created_from_ms: from })}>
+            {total(started, 0).toLocaleString("en")}
+            {history.partial ? "+" : ""} started
+          </a>
         </figcaption>
-        <Chart label={`Started ${per}`} series={STARTED} bars={started}
-          onOpen={(bar) => go(["instances"], { created_from_ms: bar.from, created_before_ms: bar.to })} />
-        {history.partial && <p class="hint">Starts before <Time ms={knownFrom} form="clock" /> are not counted: there are too many.</p>}
+        <Chart
+          label={`Started ${per}`}
+          series={STARTED}
+          bars={started}
+          onOpen={(bar) => go(["instances"], { created_from_ms: bar.from, created_before_ms: bar.to })}
+        />
+        {history.partial && (
+          <p class="hint">
+            Starts before <Time ms={knownFrom} form="clock" /> are not counted: there are too many.
+          </p>
+        )}
       </figure>
       <figure>
         <figcaption>
-          <h3>Ended <span class="muted">{per}</span></h3>
+          <h3>
+            Ended <span class="muted">{per}</span>
+          </h3>
           <span class="push row wrap chart-legend">
             {OUTCOMES.map(({ name, colour }, which) => (
               <a key={name} class="chart-total" href={href(["instances"], { status: name, ended_from_ms: from })}>
-                <Key colour={colour} /> {total(ended, which).toLocaleString("en")}{isMore ? "+" : ""} {name}
+                <Key colour={colour} /> {total(ended, which).toLocaleString("en")}
+                {isMore ? "+" : ""} {name}
               </a>
             ))}
           </span>
         </figcaption>
-        <Chart label={`Ended ${per}`} series={OUTCOMES} bars={ended}
-          onOpen={(bar) => go(["instances"], { ended_from_ms: bar.from, ended_before_ms: bar.to })} />
+        <Chart
+          label={`Ended ${per}`}
+          series={OUTCOMES}
+          bars={ended}
+          onOpen={(bar) => go(["instances"], { ended_from_ms: bar.from, ended_before_ms: bar.to })}
+        />
       </figure>
     </div>
   );

@@ -33,12 +33,35 @@ export function Vitals(): JSX.Element {
   const count = (of: Count | undefined) => (of === undefined ? "–" : countText(of));
   const lag = now?.lag_ms;
   const vitals: Vital[] = [
-    { name: "Open", text: now === null ? "–" : countText(sum(of("running"), of("pending"))), says: "instances", href: href(["instances"], { status: "running,pending" }) },
-    { name: "Blocked", text: count(now?.blocked), says: "cannot go on", href: href(["blocked"]), tone: tone(now?.blocked, "amber") },
-    { name: "Retrying", text: count(now?.tasks_waiting), says: "activities that failed", href: href(["activities"]), tone: tone(now?.tasks_waiting, "amber") },
+    {
+      name: "Open",
+      text: now === null ? "–" : countText(sum(of("running"), of("pending"))),
+      says: "instances",
+      href: href(["instances"], { status: "running,pending" }),
+    },
+    {
+      name: "Blocked",
+      text: count(now?.blocked),
+      says: "cannot go on",
+      href: href(["blocked"]),
+      tone: tone(now?.blocked, "amber"),
+    },
+    {
+      name: "Retrying",
+      text: count(now?.tasks_waiting),
+      says: "activities that failed",
+      href: href(["activities"]),
+      tone: tone(now?.tasks_waiting, "amber"),
+    },
     { name: "Queued", text: count(now?.tasks_queued), says: "activities to be taken", href: href(["activities"]) },
     { name: "Inbox", text: count(now?.inbox), says: "messages not taken yet", href: href(["nodes"]) },
-    { name: "Lag", text: lag === undefined ? "–" : lag === 0 ? "0 s" : durationText(lag), says: "oldest due work waits", href: href(["nodes"]), tone: (lag ?? 0) > LATE_MS ? "red" : undefined },
+    {
+      name: "Lag",
+      text: lag === undefined ? "–" : lag === 0 ? "0 s" : durationText(lag),
+      says: "oldest due work waits",
+      href: href(["nodes"]),
+      tone: (lag ?? 0) > LATE_MS ? "red" : undefined,
+    },
   ];
   return (
     <ul class="vitals">
@@ -46,7 +69,9 @@ export function Vitals(): JSX.Element {
         <li key={vital.name}>
           <a href={vital.href} class={vital.tone ?? ""}>
             <span class="vital-name">{vital.name}</span>
-            <span class="vital-number"><Changing text={vital.text} /></span>
+            <span class="vital-number">
+              <Changing text={vital.text} />
+            </span>
             <span class="vital-says">{vital.says}</span>
           </a>
         </li>
@@ -72,19 +97,28 @@ export function Statuses(): JSX.Element {
   const total = rows.reduce((all, row) => all + row.count.rows, 0);
   return (
     <section class="card sizes">
-      <header><h2>In the store</h2><span class="muted push">{countText(sum(...rows.map((row) => row.count)))} instances</span></header>
+      <header>
+        <h2>In the store</h2>
+        <span class="muted push">{countText(sum(...rows.map((row) => row.count)))} instances</span>
+      </header>
       <div class="body stack">
         <div class="sizes-bar" aria-hidden="true">
-          {total > 0 && rows.map(({ status, count }) => count.rows > 0 && (
-            <span key={status} style={{ flexGrow: count.rows, background: COLOURS[status] }} title={WORDS[status]} />
-          ))}
+          {total > 0 &&
+            rows.map(
+              ({ status, count }) =>
+                count.rows > 0 && (
+                  <span key={status} style={{ flexGrow: count.rows, background: COLOURS[status] }} title={WORDS[status]} />
+                ),
+            )}
         </div>
         <ul>
           {rows.map(({ status, count }) => (
             <li key={status}>
               <a href={href(["instances"], { status })}>
                 <Status is={status} />
-                <span class="push"><Changing text={countText(count)} /></span>
+                <span class="push">
+                  <Changing text={countText(count)} />
+                </span>
               </a>
             </li>
           ))}
@@ -101,7 +135,12 @@ function Bytes(): JSX.Element | null {
   if (bytes === undefined) return null;
   return (
     <dl class="sizes-bytes">
-      {Object.entries(bytes).map(([part, size]) => <div key={part}><dt>{part}</dt><dd>{sizeText(size)}</dd></div>)}
+      {Object.entries(bytes).map(([part, size]) => (
+        <div key={part}>
+          <dt>{part}</dt>
+          <dd>{sizeText(size)}</dd>
+        </div>
+      ))}
     </dl>
   );
 }

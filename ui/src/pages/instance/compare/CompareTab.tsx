@@ -19,6 +19,7 @@ import { numberParam, type InstanceModel } from "../model.ts";
 import { previewOf } from "../parts.tsx";
 import { KIND_WORDS } from "../timeline/bars.ts";
 import { DIFFERENCES, aligned, detailOf, partings, type Pair, type Side } from "./align.ts";
+import "./compare.css";
 
 /** Comparing reads both histories; longer ones are compared to here. */
 const MAX_EVENTS = 20_000;

@@ -76,7 +76,7 @@ export function Filters(props: {
         spellcheck={false}
         onInput={(event) => setName(event.currentTarget.value)}
       />
-      <Button kind="quiet small" pressed={filter.failed} onClick={() => change({ failed: filter.failed ? null : "true" })}>
+      <Button pressed={filter.failed} onClick={() => change({ failed: filter.failed ? null : "true" })}>
         Failed
       </Button>
       {filter.unit !== "" && (
@@ -166,7 +166,7 @@ function JumpTo({ onJump }: { onJump: (event: number) => void }): JSX.Element {
       <input
         class="field ev-jump"
         inputMode="numeric"
-        placeholder="event"
+        placeholder="to event"
         aria-label="Go to event"
         value={text}
         onInput={(event) => setText(event.currentTarget.value)}

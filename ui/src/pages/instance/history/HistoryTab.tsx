@@ -17,6 +17,7 @@ import { nameOf, opens, sourceOf } from "./events.ts";
 import { groupEvents, type Grouped } from "./operations.ts";
 import { Search, isActive } from "./search.ts";
 import { HistoryWindow, type Start } from "./window.ts";
+import "./history.css";
 
 const ROW_PX = 30;
 

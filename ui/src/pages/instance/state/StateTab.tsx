@@ -12,12 +12,13 @@ import { SameAs } from "../../../design/Copy.tsx";
 import { Text } from "../../../design/Id.tsx";
 import { Payload } from "../../../design/Json.tsx";
 import { Empty, Part, Problem } from "../../../design/Problem.tsx";
-import { Time } from "../../../design/time.tsx";
+import { Time, serverTime } from "../../../design/time.tsx";
 import { session, whyReadOnly } from "../../../frame/state.ts";
 import { raise, update } from "../acting.tsx";
 import { address, read, type Handlers, type WaitsData } from "../data.ts";
 import { pastOf, type InstanceModel } from "../model.ts";
 import { JsonField, jsonProblem, previewOf } from "../parts.tsx";
+import "./state.css";
 
 interface About {
   model: InstanceModel;
@@ -188,7 +189,7 @@ function QueryCard({ model, name }: { model: InstanceModel; name: string }): JSX
           path: [model.id, name],
           query: { ...model.bound, wait_ms: 10_000 },
         });
-        setAnswer({ value: value ?? null, atMs: Date.now(), turn });
+        setAnswer({ value: value ?? null, atMs: serverTime(), turn });
         setProblem(null);
       } catch (error) {
         setProblem(ProblemError.from(error));
@@ -266,7 +267,7 @@ function UpdateCard({ about, name, offered }: { about: About; name: string; offe
           <Button
             kind="small"
             whyNot={whyReadOnly.value}
-            onClick={() => update(about, name, offered, "", (value) => setResult({ value: value ?? null, atMs: Date.now() }))}
+            onClick={() => update(about, name, offered, "", (value) => setResult({ value: value ?? null, atMs: serverTime() }))}
           >
             Update…
           </Button>

@@ -74,7 +74,7 @@ export function Axis(props: Props): JSX.Element {
           <span
             key={fold.fromMs}
             class="tl-fold-label"
-            style={{ insetInlineStart: `${middle * 100}%` }}
+            style={{ insetInlineStart: `clamp(2rem, ${middle * 100}%, calc(100% - 2rem))` }}
             title="Idle time, folded"
           >
             {durationText(fold.toMs - fold.fromMs)}

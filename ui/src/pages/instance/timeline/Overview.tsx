@@ -1,4 +1,5 @@
-// The whole timeline in a strip above it: where operations lie, what failed, and which part is shown. The only drawing on a canvas.
+// The whole timeline in a strip above it: where operations lie, what failed, and which part is shown.
+// The only drawing on a canvas.
 import type { JSX } from "preact";
 import { useEffect, useRef } from "preact/hooks";
 

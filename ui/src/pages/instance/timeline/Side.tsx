@@ -16,7 +16,7 @@ import { read, type EventRecord, type Operation, type Total } from "../data.ts";
 import { bodyOf, payloadMember, payloadOf } from "../history/events.ts";
 import type { InstanceModel } from "../model.ts";
 import { EventLink, errorText } from "../parts.tsx";
-import { KIND_WORDS, endOf, isInstant, lastError, sumsOf } from "./bars.ts";
+import { attemptsOf, KIND_WORDS, endOf, isInstant, lastError, sumsOf } from "./bars.ts";
 import type { Source } from "./sources.ts";
 
 interface Props {
@@ -166,7 +166,7 @@ function Doing({ model, details, operation, source }: Props): JSX.Element | null
 }
 
 function Attempts({ operation }: { operation: Operation }): JSX.Element {
-  const total = Math.max(operation.attempts.length, (operation.attempt ?? 1) - (operation.outcome === "open" ? 1 : 0));
+  const total = attemptsOf(operation);
   return (
     <section>
       <h3>

@@ -5,7 +5,7 @@ import { Icon } from "../../../design/icons.tsx";
 import { Text } from "../../../design/Id.tsx";
 import { durationText } from "../../../design/time.tsx";
 import type { Operation } from "../data.ts";
-import { KIND_ICONS, KIND_WORDS, endOf, lastError, nameOfBar, segmentsOf, type Segment } from "./bars.ts";
+import { attemptsOf, KIND_ICONS, KIND_WORDS, endOf, lastError, nameOfBar, segmentsOf, type Segment } from "./bars.ts";
 import { isFailing, isRetried, type Row } from "./rows.ts";
 import type { Scale, View } from "./scale.ts";
 
@@ -167,7 +167,7 @@ function OperationRow({
         )}
         {isRetried(operation) && (
           <span class={`count ${isFailing(operation) ? "red" : ""}`} title="Attempts">
-            ×{Math.max(operation.attempts.length, operation.attempt ?? 0)}
+            ×{attemptsOf(operation)}
           </span>
         )}
         <span class="tl-event">{operation.event}</span>
@@ -205,18 +205,17 @@ function Bar({
   const error = lastError(operation);
   const beside = `${durationText(end - operation.scheduled_ms)}${error === null ? "" : ` · ${error.slice(0, 120)}`}`;
   const [left, right] = [Math.max(0, from), Math.min(1, to)];
-  // The words stand after the bar if there is room, otherwise before it.
+  // The words stand after the bar if there is room, otherwise before it, otherwise over it.
   const isAfter = (1 - right) * width > 90;
   const isBefore = !isAfter && left * width > 90;
-  const isOver = !isAfter && !isBefore && operation.outcome === "open" && isFailing(operation);
   return (
     <>
       {!isAway &&
         drawn(segmentsOf(operation, nowMs), at, width).map((part, index) => (
           <span
             key={index}
-            class={`tl-seg ${part.kind} ${part.isFailed ? "bad" : ""} ${part.isOpen ? "going" : ""} ${operation.outcome === "cancelled" ? "cancelled" : ""}`}
-            style={{ insetInlineStart: `${part.from * 100}%`, width: `${(part.to - part.from) * 100}%` }}
+            class={classOf(part, operation)}
+            style={{ insetInlineStart: placeOf(part, width), width: `${(part.to - part.from) * 100}%` }}
           />
         ))}
       <button
@@ -234,7 +233,7 @@ function Bar({
       >
         {isAway && <Icon name={to < 0 ? "chevronLeft" : "chevronRight"} size={12} />}
       </button>
-      {!isAway && (isAfter || isBefore || isOver) && (
+      {!isAway && (
         <span
           class={`tl-beside ${isFailing(operation) ? "bad" : ""} ${isAfter ? "after" : isBefore ? "before" : "over"}`}
           aria-hidden="true"
@@ -251,6 +250,20 @@ function Bar({
       )}
     </>
   );
+}
+
+function classOf(part: Segment, operation: Operation): string {
+  const marks = [part.isFailed && "bad", part.isOpen && "going", operation.outcome === "cancelled" && "cancelled"];
+  return ["tl-seg", part.kind, ...marks.filter((mark) => mark !== false)].join(" ");
+}
+
+/** The least that a segment is drawn with. */
+const LEAST_PX = 3;
+
+/** Where a segment begins. One that is too short to be seen is drawn longer, and must not lie beyond the edge. */
+function placeOf(part: Drawn, width: number): string {
+  const latest = width > 0 ? 1 - LEAST_PX / width : 1;
+  return `${(part.from > latest && part.from <= 1 ? latest : part.from) * 100}%`;
 }
 
 interface Drawn extends Segment {

@@ -1,5 +1,6 @@
 // The timeline: one row for each operation, in time.
 import type { JSX } from "preact";
+import { noteServerTime, now } from "../../../design/time.tsx";
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 
 import type { InstanceDetails } from "../../../api/types.ts";
@@ -18,6 +19,7 @@ import { ORDERS, isFailing, isRetried, rowsOf, spanOf, stepTargets, type Row, ty
 import { makeScale, zoomed, type Scale } from "./scale.ts";
 import { Source } from "./sources.ts";
 import { useView } from "./useView.ts";
+import "./timeline.css";
 
 const POLLED_MS = 2_000;
 type OperationRow = Extract<Row, { is: "operation" }>;
@@ -37,7 +39,7 @@ interface Props {
 function Timeline({ model, details, execution }: Props): JSX.Element {
   const past = pastOf(details.execution);
   const root = useMemo(
-    () => new Source(model.id, execution, model.bound, past, (data) => past === null && model.noteClock(data.at_ms)),
+    () => new Source(model.id, execution, model.bound, past, (data) => past === null && noteServerTime(data.at_ms)),
     [],
   );
   const isLive = past === null && execution === details.execution && !model.isOver;
@@ -136,7 +138,7 @@ function Drawn(props: Props & { root: Source; isLive: boolean; endMs: number | n
   const [foldedUnits, setFoldedUnits] = useState<ReadonlySet<string>>(new Set());
   const [box, width] = useWidth();
   const list = useRef<VirtualHandle>(null);
-  const nowMs = props.endMs ?? model.now.value;
+  const nowMs = props.endMs ?? now.value;
   const order = choice("order", ORDERS);
   const rows = rowsOf({ root, execution, before: unfolded.before, children: unfolded.children, foldedUnits, order, nowMs });
   const sources = [root, ...unfolded.before.values(), ...unfolded.children.values()];

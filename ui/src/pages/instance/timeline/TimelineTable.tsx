@@ -4,7 +4,7 @@ import type { JSX, RefObject } from "preact";
 import { Text } from "../../../design/Id.tsx";
 import { Time, durationText } from "../../../design/time.tsx";
 import { Virtual, type VirtualHandle } from "../../../design/Virtual.tsx";
-import { KIND_WORDS, endOf, isInstant, lastError, sumsOf } from "./bars.ts";
+import { attemptsOf, KIND_WORDS, endOf, isInstant, lastError, sumsOf } from "./bars.ts";
 import { isFailing, type Row } from "./rows.ts";
 import { TimelineRow, type Drawing } from "./TimelineRow.tsx";
 
@@ -88,7 +88,7 @@ function Cells({
       <span role="cell">{time(sums.queue)}</span>
       <span role="cell">{time(sums.run)}</span>
       <span role="cell">{time(sums.pause)}</span>
-      <span role="cell">{operation.kind === "activity" ? Math.max(operation.attempts.length, operation.attempt ?? 1) : "–"}</span>
+      <span role="cell">{operation.kind === "activity" ? Math.max(1, attemptsOf(operation)) : "–"}</span>
       <span role="cell" class={`clip ${isFailing(operation) ? "red" : ""}`}>
         {operation.outcome}
         {error !== null && (

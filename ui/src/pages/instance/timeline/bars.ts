@@ -69,6 +69,12 @@ export function segmentsOf(operation: Operation, nowMs: number): Segment[] {
   return parts;
 }
 
+/** How many attempts were begun. While an operation waits for the next one, `attempt` is the number that it will have. */
+export function attemptsOf(operation: Operation): number {
+  const begun = (operation.attempt ?? 0) - (operation.outcome === "open" && operation.state === "waiting" ? 1 : 0);
+  return Math.max(operation.attempts.length, begun);
+}
+
 export interface Sums {
   queue: number;
   run: number;
@@ -124,7 +130,7 @@ export function nameOfBar(operation: Operation, nowMs: number): string {
   if (operation.kind === "activity") {
     words.push(`queued ${durationText(sums.queue)}`, `ran ${durationText(sums.run)}`);
     if (sums.pause > 0) words.push(`paused before retries ${durationText(sums.pause)}`);
-    const count = Math.max(operation.attempts.length, operation.attempt ?? 0);
+    const count = attemptsOf(operation);
     if (count > 1) words.push(`${count} attempts`);
   }
   if (operation.due_ms !== undefined && operation.outcome === "open") {

@@ -1,6 +1,6 @@
 // The rows of the timeline: operations in their order, units as bands, children and earlier executions where they were unfolded.
 import type { Operation, TimelineData } from "../data.ts";
-import { endOf } from "./bars.ts";
+import { attemptsOf, endOf } from "./bars.ts";
 import type { Source } from "./sources.ts";
 
 export type Order = "scheduled" | "name" | "start" | "length";
@@ -130,7 +130,7 @@ export function isFailing(operation: Operation): boolean {
 }
 
 export function isRetried(operation: Operation): boolean {
-  return operation.attempts.length > 1 || (operation.attempt ?? 0) > 1;
+  return attemptsOf(operation) > 1 || operation.attempts.some((attempt) => attempt.error !== undefined);
 }
 
 /** From when to when all that is shown lasts. */

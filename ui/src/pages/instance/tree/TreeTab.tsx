@@ -14,6 +14,7 @@ import { change, choice, href, param } from "../../../router/router.ts";
 import type { InstanceModel } from "../model.ts";
 import { Graph } from "./Graph.tsx";
 import { Family, familyRows, type FamilyRow, type Member, type Only } from "./family.ts";
+import "./tree.css";
 
 const ROW_PX = 30;
 const POLLED_MS = 5_000;
@@ -155,7 +156,7 @@ function MemberRow({
         )}
         <span class="sr-only">level {member.depth + 1}</span>
         <Status is={standing} isBare />
-        <Id text={instance.id} href={href(["instances", instance.id], { tab: "tree" })} isClipped />
+        <MemberId id={instance.id} parent={member.depth === 0 ? null : (instance.parent?.instance ?? null)} />
         {isHere && <span class="chip blue">this one</span>}
         {!isUnfolded && counts !== null && counts.total > 0 && <span class="count">{countText(counts.total)}</span>}
         {!isUnfolded && counts !== null && counts.failed > 0 && <span class="chip red">{countText(counts.failed)} failed</span>}
@@ -177,6 +178,20 @@ function MemberRow({
         )}
       </span>
     </div>
+  );
+}
+
+/** A child's id mostly begins with its parent's. That part is left out where there is little room: the indent tells it. */
+function MemberId({ id, parent }: { id: string; parent: string | null }): JSX.Element {
+  const link = href(["instances", id], { tab: "tree" });
+  if (parent === null || !id.startsWith(parent) || id.length === parent.length) return <Id text={id} href={link} isClipped />;
+  return (
+    <a class="id clip" href={link} title={id}>
+      <span class="tr-parent">
+        <Text text={parent} />
+      </span>
+      <Text text={id.slice(parent.length)} />
+    </a>
   );
 }
 

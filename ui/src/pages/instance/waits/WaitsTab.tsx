@@ -10,15 +10,17 @@ import { Id, Text } from "../../../design/Id.tsx";
 import { Empty, Part } from "../../../design/Problem.tsx";
 import { Status, type Standing } from "../../../design/Status.tsx";
 import { Icon, type IconName } from "../../../design/icons.tsx";
-import { Time } from "../../../design/time.tsx";
+import { Time, noteServerTime } from "../../../design/time.tsx";
 import { whyReadOnly } from "../../../frame/state.ts";
+import { Source } from "../../../frame/source.tsx";
 import { href } from "../../../router/router.ts";
 import { Sentence } from "../Sentence.tsx";
 import { WaitText } from "../WaitText.tsx";
 import { raise, resume, retry, retryActivity } from "../acting.tsx";
 import { read, type TimelineData, type WaitRecord, type WaitsData } from "../data.ts";
 import { pastOf, type InstanceModel } from "../model.ts";
-import { Fold, ServerText, Source, errorText } from "../parts.tsx";
+import { Fold, ServerText, errorText } from "../parts.tsx";
+import "./waits.css";
 
 interface About {
   model: InstanceModel;
@@ -34,7 +36,7 @@ export default function WaitsTab({ model, details }: About): JSX.Element {
   const loaded = useLoad(
     async (signal) => {
       const waits = await read<WaitsData>("instances/{id}/waits", [model.id], { ...model.bound, ...query }, signal);
-      if (past === null) model.noteClock(waits.at_ms);
+      if (past === null) noteServerTime(waits.at_ms);
       return waits;
     },
     [past?.execution, past?.turn],
@@ -117,7 +119,12 @@ function Waits({ model, details, waits, isPast }: About & { waits: WaitsData; is
             )}
             <ul class="wt-list">
               {list.slice(0, 100).map((wait, index) => (
-                <WaitCard key={`${wait.kind} ${wait.event ?? index}`} about={{ model, details }} wait={wait} isPast={isPast} />
+                <WaitCard
+                  key={`${wait.kind} ${wait.event ?? index}`}
+                  about={{ model, details }}
+                  wait={wait}
+                  at={isPast ? waits.at_ms : undefined}
+                />
               ))}
             </ul>
           </section>
@@ -160,7 +167,8 @@ const ICONS: Record<string, IconName> = {
   start: "clock",
 };
 
-function WaitCard({ about, wait, isPast }: { about: About; wait: WaitRecord; isPast: boolean }): JSX.Element {
+/** `at` is the time of a past that is looked at. */
+function WaitCard({ about, wait, at }: { about: About; wait: WaitRecord; at: number | undefined }): JSX.Element {
   const { model } = about;
   return (
     <li class="wt-card">
@@ -169,7 +177,7 @@ function WaitCard({ about, wait, isPast }: { about: About; wait: WaitRecord; isP
       </span>
       <div class="stack">
         <p class="one-wrap">
-          <WaitText wait={wait} id={model.id} />
+          <WaitText wait={wait} id={model.id} at={at} />
         </p>
         <Facts wait={wait} />
         {wait.remedy !== undefined && (
@@ -180,7 +188,7 @@ function WaitCard({ about, wait, isPast }: { about: About; wait: WaitRecord; isP
         {wait.kind === "blocked" && about.details.blocked !== null && <Report blocked={about.details.blocked} />}
         {wait.waits !== undefined && wait.waits.length > 0 && <Below waits={wait.waits} depth={0} />}
       </div>
-      {!isPast && (
+      {at === undefined && (
         <div class="wt-do">
           <Doing about={about} wait={wait} />
         </div>
@@ -193,8 +201,11 @@ function Facts({ wait }: { wait: WaitRecord }): JSX.Element | null {
   const facts: [string, ComponentChildren][] = [];
   const since = wait.since_ms ?? wait.scheduled_ms;
   if (wait.kind === "activity") {
-    if (wait.attempt !== undefined)
-      facts.push(["attempt", `${wait.attempt}${wait.max_attempts === undefined ? "" : ` of ${wait.max_attempts}`}`]);
+    if (wait.attempt !== undefined) {
+      const of = wait.max_attempts === undefined ? "" : ` of ${wait.max_attempts}`;
+      // Until the next one begins, `attempt` is the number that it will have.
+      facts.push(wait.state === "retry" ? ["attempts made", `${wait.attempt - 1}${of}`] : ["attempt", `${wait.attempt}${of}`]);
+    }
     if (wait.scheduled_ms !== undefined) facts.push(["scheduled", <Time ms={wait.scheduled_ms} />]);
     if (wait.state === "retry" && wait.due_ms !== undefined) facts.push(["next attempt", <Time ms={wait.due_ms} />]);
     if (wait.node != null) facts.push(["node", <Text text={wait.node} />]);

@@ -1,1 +1,0 @@
-import{A as e,C as t}from"./Problem-2bnDjbXD.js";async function n(e,n,r,i){return await t(e,i===void 0?{path:n,query:r}:{path:n,query:r,signal:i})}function r(t,n,r={}){return e(t,n,r)}export{n,r as t};
