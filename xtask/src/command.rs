@@ -12,15 +12,22 @@ use std::process::{Command, ExitStatus, Stdio};
 pub(crate) struct Failure {
     step: &'static str,
     reason: String,
+    /// Whether the step was given wrong arguments, by its exit code.
+    is_misuse: bool,
 }
 
 impl Failure {
     pub(crate) fn new(step: &'static str, reason: impl fmt::Display) -> Self {
-        Self { step, reason: reason.to_string() }
+        Self { step, reason: reason.to_string(), is_misuse: false }
     }
 
     fn of_status(step: &'static str, status: ExitStatus) -> Self {
-        Self::new(step, status)
+        Self { is_misuse: status.code() == Some(2), ..Self::new(step, status) }
+    }
+
+    /// Whether the step was given wrong arguments.
+    pub(crate) fn is_misuse(&self) -> bool {
+        self.is_misuse
     }
 }
 

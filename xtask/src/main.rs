@@ -20,6 +20,7 @@ mod neighbours;
 mod node;
 mod packaging;
 mod postgres;
+mod simulate;
 mod sizes;
 mod sources;
 mod test;
@@ -37,6 +38,8 @@ Tasks:
   bench     run the load generator in release mode: bench [WORKLOAD…] [--store URL] [--peers], bench --help
   chaos     run nodes as processes and inject faults: chaos [--store sqlite] [--minutes M] [--faults N] [--seed S]
             [--power-loss N], chaos --help
+  simulate  run simulated nodes with drawn faults in release mode, on all cores: simulate --seeds N | --minutes M | --flaws
+            | --case FILE, simulate --help; exits with 0 (clean), 1 (violation, or something not met), 2 (arguments)
   lint      check formatting, clippy, docs, links, the guide, house rules, sizes, the log page, the minimum compiler
             version, neighbours, packages, the licences of dependencies, and the dashboard's files against its sources
   ui        build the dashboard into crates/perennial-server/dist; needs Node
@@ -49,6 +52,7 @@ Tasks:
 enum Task {
     Bench(Vec<String>),
     Chaos(Vec<String>),
+    Simulate(Vec<String>),
     Test,
     Lint,
     Screenshots(Vec<String>),
@@ -63,6 +67,11 @@ fn main() -> ExitCode {
     let outcome = match parse(&arguments) {
         Ok(Task::Bench(arguments)) => bench::run(&arguments).map_err(|failure| vec![failure]),
         Ok(Task::Chaos(arguments)) => chaos::run(&arguments).map_err(|failure| vec![failure]),
+        Ok(Task::Simulate(arguments)) => match simulate::run(&arguments) {
+            // The program has said what is wrong with them.
+            Err(failure) if failure.is_misuse() => return ExitCode::from(2),
+            outcome => outcome.map_err(|failure| vec![failure]),
+        },
         Ok(Task::Test) => test::run().map_err(|failure| vec![failure]),
         Ok(Task::Lint) => lint::run(),
         Ok(Task::Screenshots(arguments)) => browser::screenshots(&arguments).map_err(|failure| vec![failure]),
@@ -99,6 +108,7 @@ fn parse(arguments: &[String]) -> Result<Task, String> {
     let task = match task.as_str() {
         "bench" => return Ok(Task::Bench(rest.to_vec())),
         "chaos" => return Ok(Task::Chaos(rest.to_vec())),
+        "simulate" => return Ok(Task::Simulate(rest.to_vec())),
         "screenshots" => return Ok(Task::Screenshots(rest.to_vec())),
         "test" => Task::Test,
         "ui" => Task::Ui,
@@ -128,6 +138,7 @@ mod tests {
         assert_eq!(parse_words("timeline"), Ok(Task::Timeline));
         assert_eq!(parse_words("ui"), Ok(Task::Ui));
         assert_eq!(parse_words("screenshots a"), Ok(Task::Screenshots(vec!["a".to_owned()])));
+        assert_eq!(parse_words("simulate --flaws"), Ok(Task::Simulate(vec!["--flaws".to_owned()])));
         assert_eq!(parse_words("--help"), Ok(Task::Help));
     }
 

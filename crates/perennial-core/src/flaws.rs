@@ -56,12 +56,50 @@ pub enum Flaw {
     ResetForgetsEvents,
     /// A child that may replace an ended instance also replaces a running one (G36).
     ReplacesRunning,
+    /// The result of an attempt that was replaced by a later one is accepted (G20).
+    StaleAttempts,
+    /// A due timer is delivered before a message that arrived before it was due (G13).
+    TimersFirst,
+    /// The store accepts a fired timer although an earlier message is unread (G13).
+    UnreadEventsOvertaken,
+    /// A read under a session that has ended returns an empty page instead of an error (N10).
+    DeadSessionsRead,
+    /// Evicting an instance stops its activities (G11).
+    EvictionCancels,
+    /// Evicting an instance forgets its wake time (G13).
+    EvictionForgetsWakes,
+    /// A cancelled wait takes the event that it held with it (E15).
+    EatenEvents,
+    /// An event that arrives before the code waits for it is lost (E19).
+    EarlyEventsLost,
+    /// What is meant for an earlier instance reaches the one that has its id now (G2).
+    IdsConfused,
+    /// The result of an activity or child of an earlier execution is delivered to the current one (G2).
+    ExecutionsConfused,
+    /// A pass over the inbox begins where the previous one ended (S4).
+    InboxByCursor,
+    /// Of the instances that are owed work, a new owner examines only the first page (G14).
+    OwedForgotten,
+    /// A lease counts from the answer to its renewal, not from before it was sent (G8).
+    LeaseFromAnswer,
+    /// A commit with an unknown outcome is taken for durable (G7).
+    DoubtTakenForDone,
+    /// A child that continues as new forgets its parent (G25).
+    ParentsForgotten,
+    /// Deduplication keys do not cross continue-as-new (G16).
+    KeysForgotten,
+    /// A turn may have an earlier time than the one before it (E1).
+    TimeGoesBack,
+    /// Stored wake times are later than what they are for (G12).
+    WakesStoredLate,
+    /// Callers that wait for the end of an instance are not told (G17).
+    WaitersForgotten,
 }
 
 impl Flaw {
     /// All of them.
     #[cfg(feature = "flaws")]
-    pub const ALL: [Flaw; 24] = [
+    pub const ALL: [Flaw; 43] = [
         Flaw::NoFencing,
         Flaw::EpochUnchecked,
         Flaw::TenureUnchecked,
@@ -86,6 +124,25 @@ impl Flaw {
         Flaw::PausesForgotten,
         Flaw::ResetForgetsEvents,
         Flaw::ReplacesRunning,
+        Flaw::StaleAttempts,
+        Flaw::TimersFirst,
+        Flaw::UnreadEventsOvertaken,
+        Flaw::DeadSessionsRead,
+        Flaw::EvictionCancels,
+        Flaw::EvictionForgetsWakes,
+        Flaw::EatenEvents,
+        Flaw::EarlyEventsLost,
+        Flaw::IdsConfused,
+        Flaw::ExecutionsConfused,
+        Flaw::InboxByCursor,
+        Flaw::OwedForgotten,
+        Flaw::LeaseFromAnswer,
+        Flaw::DoubtTakenForDone,
+        Flaw::ParentsForgotten,
+        Flaw::KeysForgotten,
+        Flaw::TimeGoesBack,
+        Flaw::WakesStoredLate,
+        Flaw::WaitersForgotten,
     ];
 }
 

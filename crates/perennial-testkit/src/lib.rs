@@ -39,6 +39,7 @@ pub mod program;
 mod recording;
 mod renumber;
 mod rng;
+mod shorten;
 pub mod simulator;
 mod world;
 

@@ -6,6 +6,7 @@ use std::fmt;
 use std::sync::{Arc, Once};
 
 use crate::context::OrchestrationContext;
+use crate::flaws::{self, Flaw};
 use crate::history::{
     CorruptHistory, Ending, Event, EventId, EventKind, FORMAT, HistoryError, Job, Ledger, PayloadSource,
     StaleReason, Started, Turn, UnitId,
@@ -184,7 +185,8 @@ impl Execution {
         let is_first = self.ledger().turns() == 0;
         let started = Arc::clone(&self.started);
         let state = self.state_mut();
-        let at_ms = at_ms.max(state.ledger.last_at_ms()).max(started.predecessor_at_ms.unwrap_or(0));
+        let not_before_ms = state.ledger.last_at_ms().max(started.predecessor_at_ms.unwrap_or(0));
+        let at_ms = if flaws::is(Flaw::TimeGoesBack) { at_ms } else { at_ms.max(not_before_ms) };
         let is_wanted = |job: &Job| match job {
             Job::ExternalEventSkipped { event_id } => state.mailbox.has_unread(*event_id),
             job => state.ledger.admit_at(at_ms, job).is_ok(),
@@ -398,6 +400,7 @@ impl Execution {
         // duplicate.
         let carried_keys: BTreeSet<&str> = jobs.iter().filter_map(Job::key).collect();
         let (recent_keys, crossing_keys) = state.ledger.keys_to_carry(&carried_keys);
+        let recent_keys = if flaws::is(Flaw::KeysForgotten) { Vec::new() } else { recent_keys };
         let mut drawn_keys = state.ledger.drawn_keys_to_carry();
         drawn_keys.retain(|(_, key)| !carried_keys.contains(key.as_str()));
         let started = Started {
@@ -409,6 +412,7 @@ impl Execution {
             recent_keys,
             crossing_keys,
             drawn_keys,
+            parent: self.started.parent.clone().filter(|_| !flaws::is(Flaw::ParentsForgotten)),
             reset: None,
             ..Started::clone(&self.started)
         };

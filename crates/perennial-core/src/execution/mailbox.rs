@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
+use crate::flaws::{self, Flaw};
 use crate::history::{EventId, Job, Payload, TraceContext};
 
 use super::operations::Token;
@@ -84,6 +85,9 @@ impl Mailbox {
     }
 
     pub(crate) fn arrive(&mut self, name: &str, arrived: Arrived) -> Arrival {
+        if flaws::is(Flaw::EarlyEventsLost) && !self.has_handler(name) && self.next_wait(name, 0).is_none() {
+            return Arrival::Kept;
+        }
         if let Some(channel) = self.channels.get_mut(name) {
             if let Some(handler) = &channel.handler {
                 return Arrival::Handle(Arc::clone(handler), arrived.payload);
@@ -129,6 +133,9 @@ impl Mailbox {
         let channel = self.channels.get_mut(name)?;
         let position = channel.waits.iter().position(|other| *other == wait)?;
         channel.waits.remove(position);
+        if flaws::is(Flaw::EatenEvents) && channel.unread.remove(position).is_some() {
+            self.unread -= 1;
+        }
         let served = channel.unread.len();
         let moved_up = if position < served { channel.waits.get(served - 1).copied() } else { None };
         self.tidy(name);

@@ -126,6 +126,7 @@ impl LeaseKeeper {
     /// Handles a new lease, which was requested at `sent`. Returns since when there was a gap, if there was one: the
     /// previous lease had expired, and others may have acted on that.
     pub(crate) fn handle_leased(&mut self, sent: Moment, now: Moment) -> Option<Moment> {
+        let sent = if flaws::is(Flaw::LeaseFromAnswer) { now } else { sent };
         let gap_from = self.gap_from(now);
         if gap_from.is_some() {
             self.claims_from = now + self.length;

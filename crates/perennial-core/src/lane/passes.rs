@@ -16,6 +16,9 @@ use super::purpose::Purpose;
 pub(super) struct Pass {
     wanted: ShardSet,
     is_running: bool,
+    /// Where the next pass begins, if it is planted that it does not begin with the lowest number.
+    #[cfg(feature = "flaws")]
+    pub(super) cursor: u64,
 }
 
 impl Pass {
@@ -162,7 +165,11 @@ impl Passes {
         let inbox = self.inbox.take(readable);
         let requests = self.requests.take(readable);
         let due = self.due.take(readable);
-        let inbox = inbox.map(|shards| Purpose::Inbox { shards, from: 0, known: Arc::from([]) });
+        #[cfg(not(feature = "flaws"))]
+        let from = 0;
+        #[cfg(feature = "flaws")]
+        let from = self.inbox.cursor;
+        let inbox = inbox.map(|shards| Purpose::Inbox { shards, from, known: Arc::from([]) });
         let requests = requests.map(|shards| Purpose::Requests { shards, from: 0 });
         let due = due.map(|before_ms| Purpose::Due { before_ms, after: None });
         inbox.into_iter().chain(requests).chain(due)

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::flaws::{self, Flaw};
 use crate::instance::{InstanceKey, ShardId};
 use crate::log;
 use crate::shard::{BlockReason, TurnTask};
@@ -141,6 +142,9 @@ impl Lane {
             (Purpose::Open, error @ (StoreError::InUse(_) | StoreError::CannotOpen(_))) => self.fail(error),
             // Once the session is replaced, the batch in flight is submitted again.
             (Purpose::Commit, _) if !is_live => {}
+            (Purpose::Commit, StoreError::Unknown(_)) if flaws::is(Flaw::DoubtTakenForDone) => {
+                self.take_for_done(now);
+            }
             (Purpose::Commit, StoreError::Unknown(reason)) => self.settle(now, &reason),
             // The call may still be in progress, and could take away or give shards that were claimed or released
             // since. Under the next session it has no effect.
@@ -263,7 +267,8 @@ impl Lane {
         for (key, shard) in page {
             self.feed(now, *shard, |shard, now_ms| shard.handle_owed(now_ms, *key));
         }
-        page.last().filter(|_| page.len() >= self.options.page_rows).map(|(key, _)| *key)
+        let is_full = page.len() >= self.options.page_rows && !flaws::is(Flaw::OwedForgotten);
+        page.last().filter(|_| is_full).map(|(key, _)| *key)
     }
 
     fn due(&mut self, now: Moment, before_ms: u64, page: &[DueInstance]) {
@@ -284,6 +289,10 @@ impl Lane {
         let (mut read, mut new) = (0, 0);
         for row in rows {
             read += 1;
+            #[cfg(feature = "flaws")]
+            if flaws::is(Flaw::InboxByCursor) {
+                self.passes.inbox.cursor = row.number + 1;
+            }
             self.feed(now, row.shard, |shard, now_ms| new += usize::from(shard.handle_inbox(now_ms, row)));
         }
         if new > 0 {

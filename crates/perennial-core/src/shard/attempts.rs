@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::flaws::{self, Flaw};
 use crate::history::{EventId, Payload};
 use crate::instance::InstanceKey;
 
@@ -23,7 +24,7 @@ pub(super) struct Attempt {
 
 impl Attempt {
     fn is_of(&self, task: &ActivityTask) -> bool {
-        self.execution == task.execution && self.attempt == task.attempt
+        (self.execution == task.execution && self.attempt == task.attempt) || flaws::is(Flaw::StaleAttempts)
     }
 }
 

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use crate::flaws::{self, Flaw};
 use crate::history::{Ending, EventId, Job, Payload, Started, TraceContext, Why};
 use crate::instance::InstanceKey;
 use crate::store::{InstanceRow, Pause, RequestNumber, Skippable, Status, TaskRow};
@@ -67,7 +68,7 @@ pub enum Request {
 impl Request {
     /// Whether it may be applied to the instance with this key.
     pub(super) fn is_meant_for(&self, instance: InstanceKey) -> bool {
-        !matches!(self, Request::Bound { key, .. } if *key != instance)
+        !matches!(self, Request::Bound { key, .. } if *key != instance) || flaws::is(Flaw::IdsConfused)
     }
 
     /// Whether it only asks the instance to end.

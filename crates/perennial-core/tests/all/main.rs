@@ -131,4 +131,5 @@ mod shard_unreadable;
 mod shard_unserved;
 mod shard_waiters;
 mod simulation;
+mod simulation_flaws;
 mod walkthroughs;

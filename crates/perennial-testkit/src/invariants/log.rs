@@ -141,6 +141,8 @@ impl ClientLog {
         let may_be_lost = decoded.row().status.is_final() || !decoded.is_whole();
         for (sender, raised) in self.raised.get(id).into_iter().flatten() {
             let mut last = None;
+            // The last place in each execution: events that a later one receives again keep their order.
+            let mut last_within: BTreeMap<u64, usize> = BTreeMap::new();
             for (event, payload) in raised {
                 let places = applied.get(&(event.as_str(), payload.as_json())).map_or(&[][..], Vec::as_slice);
                 let waits = waiting
@@ -152,6 +154,15 @@ impl ClientLog {
                 let is_again = |from: u64, to: u64| to == from + 1 || (to > from && was_reset(from, to));
                 if places.windows(2).any(|pair| !is_again(pair[0].1, pair[1].1)) {
                     breach(format!("{event} {payload:?} of {sender} was received {} times", places.len()));
+                }
+                for (place, execution) in places {
+                    let before = last_within.insert(*execution, *place);
+                    if before.is_some_and(|before| *place < before) {
+                        breach(format!(
+                            "{event} {payload:?} of {sender} was received out of order within execution {execution}: \
+                             {raised:?} as {applied:?}"
+                        ));
+                    }
                 }
                 match places.first() {
                     None if waits || may_be_lost => {}

@@ -176,7 +176,7 @@ impl Simulation {
             self.later_on(process, delay_ms, format!("p{process} is hit"), move |this| this.crash(process));
         }
         let long = if self.plan.is_stubborn && !self.is_healed { 10 } else { 1 };
-        let spans = [(6, (0, 50)), (3, (50, 1_500)), (long, (1_500, 15_000))];
+        let spans = [(6, (0, 50)), (3, (50, 1_500)), (long, (1_500, self.plan.longest_activity_ms))];
         let (low, high) = self.rng.weighted(&spans);
         let (duration_ms, reports) = (self.rng.between(low, high), self.rng.percent(30));
         // It lasts until the faults end, whenever it starts, and sends no heartbeats.
@@ -334,6 +334,7 @@ impl Simulation {
     /// Handles the cancellation of an attempt by its lane. The attempt stops, or ignores it.
     pub(super) fn cancel_activity(&mut self, process: usize, lane: usize, place: Place) {
         self.count("activity told to stop");
+        self.witness_stop(process, lane, place);
         let is_it = |run: &Run| run.lane == Some(lane) && place_of(&run.task) == place;
         for number in self.runs_of(process, is_it, false) {
             // A caller may wait for its end.

@@ -45,10 +45,15 @@ pub(super) struct Callers {
     /// The last message of each sender to each instance that was acknowledged with a number.
     pub(super) last_rows: BTreeMap<(String, usize), InboxNumber>,
     pub(super) requests: u64,
+    /// The instances that events are meant for, by payload.
+    pub(super) bound: BTreeMap<String, InstanceKey>,
 }
 
-/// The origin of a request: the process, its life, and whether the run was healed.
-type Place = (usize, u64, bool);
+/// The origin of a request: the process, its life, and when it was made, if the run was healed.
+type Place = (usize, u64, Option<u64>);
+
+/// The maximum time for an answer once nothing fails.
+const ANSWER_MS: u64 = 5_000;
 
 /// An instance that callers start.
 pub(super) struct Subject {
@@ -91,11 +96,7 @@ impl Callers {
         let ids = ids.filter(|id| SHARDS_IN_USE.contains(&ShardId::of(id).0)).take(plan.instances);
         let subject = |id| Subject {
             id,
-            program: shaped(
-                generate(rng.draw(), &features, rng.weighted(&[(2, 4), (3, 10), (1, 25)])),
-                rng,
-                &plan.classes,
-            ),
+            program: shaped(generate(rng.draw(), &features, rng.weighted(plan.sizes)), rng, &plan.classes),
             name: if rng.percent(10) { ABSENT } else { PROGRAM },
             is_exact: rng.percent(40),
             is_tried: false,
@@ -112,6 +113,7 @@ impl Callers {
             outstanding: BTreeMap::new(),
             last_rows: BTreeMap::new(),
             requests: 0,
+            bound: BTreeMap::new(),
         }
     }
 }
@@ -122,7 +124,9 @@ impl Simulation {
         self.later(pause_ms, "a caller acts", |this| {
             if !this.is_healed {
                 this.schedule_callers();
-                this.act();
+                if !this.left_out.takes_action() {
+                    this.act();
+                }
             }
         });
     }
@@ -231,7 +235,8 @@ impl Simulation {
         self.callers.requests += 1;
         let request_id = RequestId(self.callers.requests);
         self.note(|| format!("p{process} is asked {requested:?} of {id}"));
-        let place = (process, self.processes[process].incarnation, self.is_healed);
+        let healed_ms = self.is_healed.then_some(self.now_ms);
+        let place = (process, self.processes[process].incarnation, healed_ms);
         self.callers.requested.insert(request_id, (requested, place));
         self.lane_input(process, lane, |lane, now| lane.handle_request(now, request_id, id, request, after));
     }
@@ -379,11 +384,24 @@ impl Simulation {
 
     /// I17: requests after the healing, to a process that still exists, were answered.
     pub(super) fn audit_answers(&mut self) {
-        let is_owed = |(_, (process, incarnation, healed)): &&(CallerRequest, Place)| {
-            *healed && self.processes[*process].incarnation == *incarnation
+        let is_owed = |(_, (process, incarnation, healed_ms)): &&(CallerRequest, Place)| {
+            healed_ms.is_some_and(|at_ms| at_ms + ANSWER_MS < self.now_ms)
+                && self.processes[*process].incarnation == *incarnation
         };
         if let Some((requested, place)) = self.callers.requested.values().find(is_owed) {
             let what = format!("I17: {requested:?} was never answered by p{}", place.0);
+            return self.fail(what);
+        }
+        let waits_for_end = |(requested, (process, incarnation, _)): &&(CallerRequest, Place)| match requested
+        {
+            CallerRequest::AwaitEnd { id, .. } => {
+                let has_ended = self.row(id).is_some_and(|row| row.status.is_final());
+                has_ended && self.deletions(id) == 0 && self.processes[*process].incarnation == *incarnation
+            }
+            _ => false,
+        };
+        if let Some((requested, place)) = self.callers.requested.values().find(waits_for_end) {
+            let what = format!("G17: {requested:?} was never answered by p{}, and it has ended", place.0);
             self.fail(what);
         }
     }

@@ -98,7 +98,7 @@ pub const CLASSES: &[(&str, &[&str])] = &[
 ];
 
 /// More unread events than a run raises.
-const MANY_UNREAD: usize = 10_000;
+pub(super) const MANY_UNREAD: usize = 10_000;
 
 /// The remedy for events that the code cannot decode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -166,6 +166,14 @@ impl ClassPlan {
             max_unread: *rng.pick(&[2, 4, MANY_UNREAD, MANY_UNREAD, MANY_UNREAD]),
             repairs: rng.percent(40),
         }
+    }
+
+    /// Leaves out what takes longer than the faults of a short run.
+    pub(super) fn be_short(&mut self, faults_ms: u64) {
+        self.outages.clear();
+        self.hours_back = None;
+        self.damage_ms.retain(|at_ms| *at_ms <= faults_ms);
+        self.refuses_inputs_ms = self.refuses_inputs_ms.map(|at_ms| at_ms.min(faults_ms / 2));
     }
 
     /// Whether a few unread events fill a queue.

@@ -125,7 +125,7 @@ impl Simulation {
         for _ in 0..self.plan.faults.clock_leaps {
             let at_ms = self.rng.between(0, self.plan.faults_ms);
             let by_ms = i64::try_from(self.rng.between(100, 8_000)).unwrap_or(0);
-            self.later(at_ms, format!("the store's clock is set ahead by {by_ms}"), move |this| {
+            self.fault_later(at_ms, format!("the store's clock is set ahead by {by_ms}"), move |this| {
                 this.count("store clock set ahead");
                 this.clock.set(by_ms);
             });
@@ -133,7 +133,7 @@ impl Simulation {
         for _ in 0..self.plan.faults.clock_set_backs {
             let at_ms = self.rng.between(0, self.plan.faults_ms);
             let by_ms = i64::try_from(self.rng.between(100, MAX_SET_BACK_MS)).unwrap_or(0);
-            self.later(at_ms, format!("the store's clock is set back by {by_ms}"), move |this| {
+            self.fault_later(at_ms, format!("the store's clock is set back by {by_ms}"), move |this| {
                 this.count("store clock set back");
                 this.clock.set(-by_ms);
             });
@@ -141,7 +141,7 @@ impl Simulation {
         for _ in 0..self.plan.faults.clock_stalls {
             let at_ms = self.rng.between(0, self.plan.faults_ms);
             let for_ms = self.rng.between(100, MAX_STALL_MS);
-            self.later(at_ms, format!("the store's clock stands still for {for_ms}"), move |this| {
+            self.fault_later(at_ms, format!("the store's clock stands still for {for_ms}"), move |this| {
                 this.count("store clock stalled");
                 this.clock.stands_until_ms = this.now_ms + for_ms;
             });

@@ -1,8 +1,8 @@
 //! Events that callers raise: one at a time by each sender, with a key, over the route that the sender has.
 
 use perennial_core::shard::{Message, Request};
-use perennial_core::store::{InboxNumber, SendOutcome};
-use perennial_core::{Job, Payload};
+use perennial_core::store::{InboxNumber, SendOutcome, SendRequest};
+use perennial_core::{InstanceKey, Job, Payload, Turn};
 
 use super::Simulation;
 use super::callers::{CallerRequest, SENDERS, to_instance};
@@ -20,6 +20,8 @@ pub(super) struct Raised {
     /// The subject that is started with it unless its id exists.
     pub(super) starts: Option<usize>,
     key: String,
+    /// The instance that it is meant for; `None` if it is meant for whoever has the id.
+    bound: Option<InstanceKey>,
     since_ms: u64,
     is_abandoned: bool,
     is_acknowledged: bool,
@@ -39,7 +41,9 @@ impl Simulation {
             if raised.since_ms + PATIENCE_MS > self.now_ms && raised.deletions == deletions {
                 return;
             }
-            if raised.deletions == deletions && self.rng.percent(80) {
+            // Who means one instance asks again even if another one has its id by now.
+            let is_meant = raised.deletions == deletions || raised.bound.is_some();
+            if is_meant && self.rng.percent(80) {
                 self.count("event sent again");
                 return self.raise_again(event);
             }
@@ -53,6 +57,10 @@ impl Simulation {
     pub(super) fn new_event(&mut self, sender: usize, id: &str, name: &str) -> usize {
         let number = self.callers.events.len();
         let payload = self.event_payload(number, id, name);
+        let bound = self.store.tables().ids.get(id).copied().filter(|_| self.rng.percent(50));
+        if let Some(key) = bound {
+            self.callers.bound.insert(payload.as_json().to_owned(), key);
+        }
         self.callers.events.push(Raised {
             id: id.to_owned(),
             deletions: self.deletions(id),
@@ -61,6 +69,7 @@ impl Simulation {
             payload,
             starts: None,
             key: format!("key-{number}"),
+            bound,
             since_ms: self.now_ms,
             is_abandoned: false,
             is_acknowledged: false,
@@ -75,13 +84,13 @@ impl Simulation {
     }
 
     pub(super) fn raise_again(&mut self, event: usize) {
-        let Raised { id, name, payload, key, sender, .. } = &self.callers.events[event];
+        let Raised { id, name, payload, key, sender, bound, .. } = &self.callers.events[event];
         let (id, after) = (id.clone(), self.last_row(id, *sender));
-        let request = Request::Raise {
-            name: name.clone(),
-            payload: payload.clone(),
-            key: Some(key.clone()),
-            trace: None,
+        let (name, payload, key) = (name.clone(), payload.clone(), Some(key.clone()));
+        let request = Request::Raise { name, payload, key, trace: None };
+        let request = match bound {
+            Some(key) => Request::Bound { key: *key, request: Box::new(request) },
+            None => request,
         };
         self.callers.events[event].since_ms = self.now_ms;
         let existed = self.store.tables().ids.contains_key(&id);
@@ -94,11 +103,16 @@ impl Simulation {
     }
 
     pub(super) fn raise_far(&mut self, event: usize) {
-        let Raised { id, name, payload, key, .. } = &self.callers.events[event];
+        let Raised { id, name, payload, key, bound, .. } = &self.callers.events[event];
         let (id, name, payload, key) = (id.clone(), name.clone(), payload.clone(), Some(key.clone()));
+        let bound = *bound;
         self.note(|| format!("event {event} is sent to {id}"));
         let message = Message::Job(Job::ExternalEvent { name, payload, key: key.clone(), trace: None });
-        self.send(to_instance(&id, key, &message), move |this, outcome| match outcome {
+        let mut request = to_instance(&id, key, &message);
+        if let SendRequest::Message { key, .. } = &mut request {
+            *key = bound;
+        }
+        self.send(request, move |this, outcome| match outcome {
             SendOutcome::Sent(number) | SendOutcome::Duplicate(number) => {
                 this.acknowledge_event(event, Some(number));
             }
@@ -154,6 +168,24 @@ impl Simulation {
             let place = (id.clone(), *sender);
             self.callers.events[event].is_abandoned = true;
             self.callers.outstanding.remove(&place);
+        }
+    }
+
+    /// Makes an event one for whoever has the id.
+    pub(super) fn unbind(&mut self, event: usize) {
+        let Raised { bound, payload, .. } = &mut self.callers.events[event];
+        *bound = None;
+        self.callers.bound.remove(payload.as_json());
+    }
+
+    /// G2: an event that is meant for an instance reaches no other one.
+    pub(super) fn witness_bound(&mut self, key: InstanceKey, turn: &Turn) {
+        for (_, job) in turn.jobs() {
+            let Job::ExternalEvent { payload, .. } = job else { continue };
+            let bound = self.callers.bound.get(payload.as_json()).copied();
+            if bound.is_some_and(|bound| bound != key) {
+                return self.fail(format!("G2: {payload:?}, which is meant for {bound:?}, reaches {key}"));
+            }
         }
     }
 

@@ -27,6 +27,7 @@ impl Simulation {
             return;
         }
         self.note(|| "HEALED".to_owned());
+        self.witness.calm_from_ms = self.now_ms;
         let code = self.code_of(PROGRAM_VERSION);
         self.handlers = std::mem::take(&mut self.handlers).with(ABSENT, PROGRAM_VERSION, code);
         self.restart();
@@ -217,18 +218,12 @@ impl Simulation {
         self.help_paused(id);
         self.help_full(id);
         let Some(ledger) = self.ledger(id) else { return };
-        let waits: Vec<String> = ledger
-            .open()
-            .filter_map(|(_, decision)| match decision {
-                Decision::ExternalSubscribed { name } => Some(name.clone()),
-                _ => None,
-            })
-            .collect();
         let has_children =
             ledger.open().any(|(_, open)| matches!(open, Decision::SubOrchestrationScheduled { .. }));
         let is_at_work = ledger.open_activities() > 0 || ledger.timers().next().is_some() || has_children;
+        // A wait whose event has arrived must return without another one.
+        let waits = self.missing_events(id);
         if !waits.is_empty() {
-            // Only the code knows which of them still waits.
             let name = self.rng.pick(&waits).clone();
             self.raise(id, &name);
         }

@@ -35,6 +35,7 @@ mod activities;
 mod agenda;
 mod audit;
 mod callers;
+mod case;
 mod classes;
 mod clocks;
 mod codecs;
@@ -51,10 +52,14 @@ mod mistypes;
 mod outages;
 mod ownership;
 mod plan;
+mod planted;
 mod process;
+mod promptness;
 mod pruning;
+mod reach;
 mod remembered_keys;
 mod repairs;
+mod shrinking;
 mod starting;
 mod stopping;
 mod store_calls;
@@ -65,8 +70,12 @@ mod tokens;
 mod trace;
 mod witness;
 
+pub use case::{Case, Cut};
 pub use classes::CLASSES;
 pub use perennial_core::flaws::Flaw;
+pub use planted::{PLANTED, Planted};
+pub use reach::{REACH, unreached};
+pub use shrinking::{Shrunk, Size, shrink};
 pub use tally::Tally;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -83,6 +92,7 @@ use crate::{Rng, SideEffects};
 
 use agenda::Agenda;
 use callers::Callers;
+use case::LeftOut;
 use clocks::StoreClock;
 use codecs::CodecLog;
 use damage::Damaged;
@@ -144,6 +154,7 @@ pub struct Simulation {
     tally: Tally,
     trace: Trace,
     steps: u64,
+    left_out: LeftOut,
     is_healed: bool,
     failure: Option<String>,
 }
@@ -155,6 +166,10 @@ pub struct Finished {
     pub trace_hash: u64,
     /// The counts of everything that happened.
     pub tally: Tally,
+    /// The virtual time that passed.
+    pub simulated_ms: u64,
+    /// The number of steps.
+    pub steps: u64,
 }
 
 impl Finished {
@@ -174,6 +189,15 @@ pub struct Mishap {
     pub what: String,
     /// The last lines of the trace.
     pub trace: Vec<String>,
+    /// The number of planned faults, and of the actions of callers.
+    counted: (u64, u64),
+}
+
+impl Mishap {
+    /// The violated invariant.
+    pub fn invariant(&self) -> &str {
+        self.what.split([':', ' ']).next().unwrap_or_default()
+    }
 }
 
 impl fmt::Display for Mishap {
@@ -186,8 +210,18 @@ impl fmt::Display for Mishap {
 impl Simulation {
     /// Creates the run of a seed.
     pub fn new(seed: u64) -> Simulation {
+        Simulation::of_plan(seed, |_, _| ())
+    }
+
+    /// Creates a short run of a seed: few small programs, and faults for a few seconds.
+    pub fn short(seed: u64) -> Simulation {
+        Simulation::of_plan(seed, |plan, rng| plan.be_short(rng))
+    }
+
+    fn of_plan(seed: u64, change: impl FnOnce(&mut Plan, &mut Rng)) -> Simulation {
         let mut rng = Rng::new(seed);
         let mut plan = Plan::new(&mut rng);
+        change(&mut plan, &mut rng);
         let codec_log: Arc<CodecLog> = Arc::default();
         codecs::draw(seed, &mut plan, &codec_log);
         let clock = StoreClock::new(START_MS);
@@ -231,6 +265,7 @@ impl Simulation {
             tally: Tally(BTreeMap::new()),
             trace: Trace::default(),
             steps: 0,
+            left_out: LeftOut::default(),
             is_healed: false,
             failure: None,
         }
@@ -290,10 +325,13 @@ impl Simulation {
         self.audit();
         self.count_codecs();
         match self.failure.take() {
-            None => Ok(Finished { trace_hash: self.trace.hash, tally: self.tally }),
+            None => {
+                let (trace_hash, simulated_ms) = (self.trace.hash, self.now_ms - START_MS);
+                Ok(Finished { trace_hash, tally: self.tally, simulated_ms, steps: self.steps })
+            }
             Some(what) => {
-                let trace = self.trace.lines.into_iter().collect();
-                Err(Mishap { seed: self.seed, what, trace })
+                let (trace, LeftOut { planned, actions, .. }) = (self.trace.into_lines(), self.left_out);
+                Err(Mishap { seed: self.seed, what, trace, counted: (planned, actions) })
             }
         }
     }

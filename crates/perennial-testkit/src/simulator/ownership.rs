@@ -1,6 +1,6 @@
 //! Checks of ownership at every step: acting for a shard, releasing and dropping shards, and holding tasks.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use perennial_core::ShardId;
 use perennial_core::lane::{CallId, StoreCall, StoreResponse, StoreResult};
@@ -13,7 +13,17 @@ use super::process::SentBatch;
 use super::store_calls::From;
 
 /// The owner and the epoch of each shard.
-pub(super) type Owners = BTreeMap<ShardId, (Option<SessionId>, u64)>;
+pub(super) struct Owners(Vec<(Option<SessionId>, u64)>);
+
+impl Owners {
+    pub(super) fn of(&self, shard: ShardId) -> (Option<SessionId>, u64) {
+        self.0[usize::from(shard.0)]
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = (ShardId, (Option<SessionId>, u64))> + '_ {
+        ShardId::all().map(|shard| (shard, self.of(shard)))
+    }
+}
 
 /// The known state of ownership.
 #[derive(Default)]
@@ -39,8 +49,11 @@ impl super::witness::Witness {
 
 impl Simulation {
     pub(super) fn owners(&self) -> Owners {
-        let tables = self.store.tables();
-        tables.ownership.shards.iter().map(|(shard, it)| (*shard, (it.owner, it.epoch))).collect()
+        let mut owners = vec![(None, 0); ShardId::all().count()];
+        for (shard, it) in &self.store.tables().ownership.shards {
+            owners[usize::from(shard.0)] = (it.owner, it.epoch);
+        }
+        Owners(owners)
     }
 
     /// Describes the shards that no lane serves although their instances need it, with their owners.
@@ -56,7 +69,7 @@ impl Simulation {
             tables.instances.values().map(|row| row.shard).collect()
         };
         let owners = self.owners();
-        let owner = |shard: &ShardId| owners.get(shard).and_then(|(owner, _)| *owner);
+        let owner = |shard: &ShardId| owners.of(*shard).0;
         let is_served = |shard: &ShardId| {
             served.iter().any(|(session, shards)| shards.contains(*shard) && owner(shard) == Some(*session))
         };
@@ -74,8 +87,8 @@ impl Simulation {
     /// N10: a new owner of a shard has a later epoch.
     pub(super) fn witness_owners(&mut self, call: &StoreCall, answer: &StoreResult, before: &Owners) {
         let (mut taken_over, mut claimed) = (0, 0);
-        for (shard, (owner, epoch)) in self.owners() {
-            let (old_owner, old_epoch) = before.get(&shard).copied().unwrap_or_default();
+        for (shard, (owner, epoch)) in self.owners().iter() {
+            let (old_owner, old_epoch) = before.of(shard);
             if owner.is_some() && owner != old_owner && epoch <= old_epoch || epoch < old_epoch {
                 return self.fail(format!("N10: shard {} changed its owner at epoch {epoch}", shard.0));
             }
@@ -149,7 +162,7 @@ impl Simulation {
         let (it, owners) = (&self.processes[process], self.owners());
         let Some(engine) = &it.engine else { return };
         for shard in shards.iter() {
-            let epoch = owners.get(&shard).map_or(0, |(_, epoch)| *epoch);
+            let (_, epoch) = owners.of(shard);
             // Calls of an earlier tenure have no effect.
             let Some((tenure, _)) = engine.lanes.get(lane).and_then(|lane| lane.tenure_of(shard)) else {
                 continue;
@@ -187,10 +200,9 @@ impl Simulation {
         if shards != old_shards {
             let owners = self.owners();
             let is_own = |owner: SessionId| owner == session || owner == old_session;
-            let forgotten = old_shards.iter().find(|shard| {
-                !shards.contains(*shard)
-                    && owners.get(shard).is_some_and(|(owner, _)| owner.is_some_and(is_own))
-            });
+            let forgotten = old_shards
+                .iter()
+                .find(|shard| !shards.contains(*shard) && owners.of(*shard).0.is_some_and(is_own));
             if let Some(shard) = forgotten.filter(|_| self.plan.faults.seizures == 0) {
                 return self.fail(format!("N9: p{process} drops shard {}, which it owns", shard.0));
             }

@@ -19,6 +19,8 @@ pub(super) struct Plan {
     /// The error of each process's monotonic clock, in parts per million.
     pub(super) drift_ppm: Vec<i64>,
     pub(super) instances: usize,
+    /// The sizes of their programs, with weights.
+    pub(super) sizes: &'static [(u64, usize)],
     /// The duration of the faults.
     pub(super) faults_ms: u64,
     pub(super) faults: Faults,
@@ -35,6 +37,8 @@ pub(super) struct Plan {
     pub(super) shard: ShardOptions,
     /// The longest ordinary delay of a call, each way.
     pub(super) call_ms: u64,
+    /// The longest ordinary duration of an attempt.
+    pub(super) longest_activity_ms: u64,
     /// Whether activities take long and ignore their cancellation.
     pub(super) is_stubborn: bool,
     /// The activities that each process serves. The first process serves all.
@@ -141,6 +145,7 @@ impl Plan {
             removes_version: rng.percent(25),
             roles,
             instances: *rng.pick(&[2, 4, 7]),
+            sizes: &[(2, 4), (3, 10), (1, 25)],
             faults_ms,
             faults,
             max_batch: *rng.pick(&[1, 3, 1_000]),
@@ -159,6 +164,7 @@ impl Plan {
             shard,
             call_ms: *rng.pick(&[2, 20, 150]),
             is_stubborn,
+            longest_activity_ms: 15_000,
             heals_by_restart: rng.percent(30),
             classes,
         }
@@ -177,6 +183,32 @@ impl Plan {
         self.faults_ms = self.faults_ms.max(60_000);
         // Pausing or resetting the instance would end the attempt that should last.
         self.classes.repairs = false;
+    }
+
+    /// Makes the plan one of a short run.
+    pub(super) fn be_short(&mut self, rng: &mut Rng) {
+        self.instances = *rng.pick(&[1, 2, 3]);
+        self.sizes = &[(2, 3), (2, 6)];
+        self.faults_ms = *rng.pick(&[1_000, 2_000, 4_000]);
+        self.lease_ms = 1_000;
+        // Most of a run passes without anything to do, and each poll and renewal takes time to simulate.
+        self.poll_pauses = (Duration::from_millis(100), Duration::from_secs(5));
+        self.longest_activity_ms = 4_000;
+        self.task_lease_ms = 2 * self.lease_ms;
+        self.classes.be_short(self.faults_ms);
+        let count = self.roles.len().min(*rng.pick(&[1, 2, 3]));
+        self.keep_processes(count);
+        for joins_ms in &mut self.joins_ms {
+            *joins_ms = (*joins_ms).min(self.faults_ms / 2);
+        }
+    }
+
+    /// Removes all processes after the first few.
+    pub(super) fn keep_processes(&mut self, count: usize) {
+        self.roles.truncate(count);
+        self.joins_ms.truncate(count);
+        self.drift_ppm.truncate(count);
+        self.served.truncate(count);
     }
 
     /// How long an attempt waits for a slot before other nodes may run it.
@@ -199,7 +231,7 @@ impl Plan {
 
 /// One process or several; most have one lane. The first one owns shards.
 fn roles(rng: &mut Rng) -> Vec<usize> {
-    let processes = *rng.pick(&[1, 2, 2, 3, 3, 4, 5]);
+    let processes = *rng.pick(&[1, 2, 2, 3, 3, 4, 5, 7]);
     let lanes = rng.weighted(&[(4, 1), (1, 2)]);
     let has_worker = rng.percent(20);
     let role = |process: usize| if has_worker && process > 0 && process == processes - 1 { 0 } else { lanes };

@@ -54,12 +54,12 @@ impl Simulation {
             let (anywhere, at_ms) = self.somewhere_sometime();
             // A storm of kills usually hits one process.
             let process = if self.plan.lasting.is_some() && self.rng.percent(70) { 0 } else { anywhere };
-            self.later(at_ms, format!("p{process} crashes"), move |this| this.crash(process));
+            self.fault_later(at_ms, format!("p{process} crashes"), move |this| this.crash(process));
         }
         for _ in 0..self.plan.faults.pauses {
             let (process, at_ms) = self.somewhere_sometime();
             let pause_ms = self.rng.between(10, 3 * self.plan.lease_ms);
-            self.later(at_ms, format!("p{process} stands still for {pause_ms}"), move |this| {
+            self.fault_later(at_ms, format!("p{process} stands still for {pause_ms}"), move |this| {
                 this.count("pause");
                 this.processes[process].paused_until_ms = this.now_ms + pause_ms;
             });
@@ -67,10 +67,10 @@ impl Simulation {
         for _ in 0..self.plan.faults.stops {
             let (process, at_ms) = self.somewhere_sometime();
             if self.rng.percent(25) {
-                self.later(at_ms, format!("p{process} is dropped"), move |this| this.abandon(process));
+                self.fault_later(at_ms, format!("p{process} is dropped"), move |this| this.abandon(process));
                 continue;
             }
-            self.later(at_ms, format!("p{process} is stopped"), move |this| {
+            self.fault_later(at_ms, format!("p{process} is stopped"), move |this| {
                 if !this.is_healed {
                     this.stop(process, |_| ());
                 }
@@ -78,7 +78,7 @@ impl Simulation {
         }
         for _ in 0..self.plan.faults.seizures {
             let (_, at_ms) = self.somewhere_sometime();
-            self.later(at_ms, "shards are taken away", Simulation::seize);
+            self.fault_later(at_ms, "shards are taken away", Simulation::seize);
         }
         self.plan_clock();
         self.plan_outages();
@@ -87,6 +87,18 @@ impl Simulation {
         self.plan_repairs();
         self.plan_deployments();
         self.prune_later();
+    }
+
+    /// Schedules a fault, unless it is left out.
+    pub(super) fn fault_later(
+        &mut self,
+        at_ms: u64,
+        label: impl Into<String>,
+        run: impl FnOnce(&mut Simulation) + 'static,
+    ) {
+        if !self.left_out.takes_fault() {
+            self.later(at_ms, label, run);
+        }
     }
 
     fn somewhere_sometime(&mut self) -> (usize, u64) {
@@ -102,6 +114,7 @@ impl Simulation {
             return self.later(down_ms, format!("p{process} is up again"), move |this| this.boot(process));
         }
         self.count("boot");
+        self.witness.calm_from_ms = self.now_ms;
         let clock = SteadyClock::draw(&mut self.rng, self.plan.drift_ppm[process], self.now_ms);
         self.processes[process].clock = clock;
         let (now, lanes) = (clock.at(self.now_ms), self.plan.roles[process]);
@@ -198,6 +211,7 @@ impl Simulation {
                 *self.tally.0.entry(what).or_default() += count;
             }
         }
+        self.witness.calm_from_ms = self.now_ms;
         let incarnation = self.processes[process].incarnation + 1;
         self.processes[process] = Process { incarnation, ..Process::default() };
         self.witness.forget_process(process);

@@ -122,6 +122,8 @@ impl Simulation {
         let name = self.some_name(&id, HandlerKind::Event);
         let sender = 2 * SENDERS + 100 + self.callers.events.len();
         let event = self.new_event(sender, &id, &name);
+        // It is meant for whoever has the id.
+        self.unbind(event);
         self.callers.events[event].starts = Some(subject);
         self.try_start_or_raise(event);
     }

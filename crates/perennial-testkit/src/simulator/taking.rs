@@ -29,7 +29,7 @@ impl Simulation {
             return;
         }
         let crossed = crossed(commit);
-        for (name, Taking { arrived, waits }) in taken(history) {
+        for (name, Taking { arrived, waits }) in taken(history, |name| name.starts_with("event-")) {
             let crossed = crossed.get(&name).copied().unwrap_or(0);
             if crossed + waits < arrived || crossed > arrived {
                 let what =
@@ -43,14 +43,23 @@ impl Simulation {
     }
 }
 
-/// The events that programs never handle, by name, and their waits.
-fn taken(history: &History) -> BTreeMap<String, Taking> {
+impl Simulation {
+    /// The names of events of which an instance waits for more than have arrived, computed from its history alone.
+    pub(super) fn missing_events(&self, id: &str) -> Vec<String> {
+        let history = self.row(id).and_then(|row| self.witness.histories.of(row.key, row.execution));
+        let names = history.map(|history| taken(history, |_| true)).unwrap_or_default();
+        names.into_iter().filter(|(_, taking)| taking.waits > taking.arrived).map(|(name, _)| name).collect()
+    }
+}
+
+/// The events of some names, and their waits.
+fn taken(history: &History, is_meant: impl Fn(&str) -> bool) -> BTreeMap<String, Taking> {
     let mut names: BTreeMap<String, Taking> = BTreeMap::new();
     let (mut events, mut waits) = (BTreeMap::new(), BTreeMap::new());
     for turn in &history.turns {
         for (id, job) in turn.jobs() {
             match job {
-                Job::ExternalEvent { name, .. } if name.starts_with("event-") => {
+                Job::ExternalEvent { name, .. } if is_meant(name) => {
                     names.entry(name.clone()).or_default().arrived += 1;
                     events.insert(id, name.clone());
                 }
@@ -62,7 +71,7 @@ fn taken(history: &History) -> BTreeMap<String, Taking> {
         }
         for (id, _, decision) in turn.decisions() {
             match decision {
-                Decision::ExternalSubscribed { name } if name.starts_with("event-") => {
+                Decision::ExternalSubscribed { name } if is_meant(name) => {
                     names.entry(name.clone()).or_default().waits += 1;
                     waits.insert(id, name.clone());
                 }

@@ -17,7 +17,7 @@ pub(super) type CalledTenures = BTreeMap<(usize, CallId), Vec<(ShardId, Option<T
 impl Simulation {
     /// Takes shards away from one of the owners.
     pub(super) fn seize(&mut self) {
-        let owners: BTreeSet<SessionId> = self.owners().values().filter_map(|(owner, _)| *owner).collect();
+        let owners: BTreeSet<SessionId> = self.owners().iter().filter_map(|(_, (owner, _))| owner).collect();
         let owners: Vec<SessionId> = owners.into_iter().collect();
         if owners.is_empty() || self.is_healed {
             return;
@@ -47,7 +47,7 @@ impl Simulation {
     }
 
     fn owned_by(&self, session: SessionId) -> usize {
-        self.owners().values().filter(|(owner, _)| *owner == Some(session)).count()
+        self.owners().iter().filter(|(_, (owner, _))| *owner == Some(session)).count()
     }
 
     fn tenure_of(&self, process: usize, lane: usize, shard: ShardId) -> Option<Tenure> {
@@ -84,7 +84,7 @@ impl Simulation {
             _ => None,
         };
         let before = owned.map(|(steps, shards)| (steps, self.held(process, lane, &shards)));
-        let stale_before = self.stale(process, lane);
+        let stale_before = before.as_ref().map_or(0, |_| self.stale(process, lane));
         self.lane_input_of(
             process,
             lane,
@@ -96,8 +96,8 @@ impl Simulation {
         for (shard, tenure, epoch, stored) in before.iter().flat_map(|(steps, held)| {
             held.iter().map(move |(owned, tenure, epoch)| (owned.shard, *tenure, epoch + steps, owned.epoch))
         }) {
-            let is_taken = self.stale(process, lane) == stale_before;
-            if is_taken && stored > epoch && self.tenure_of(process, lane, shard) == Some(tenure) {
+            let is_taken = || self.stale(process, lane) == stale_before;
+            if stored > epoch && is_taken() && self.tenure_of(process, lane, shard) == Some(tenure) {
                 let what = format!(
                     "N10: p{process} continues with shard {} at epoch {stored}, not {epoch}",
                     shard.0
@@ -137,7 +137,7 @@ impl Simulation {
         foreign: Option<(ShardId, &'static str)>,
         input: impl FnOnce(&mut Lane, Moment),
     ) {
-        let before = self.stale(process, lane);
+        let before = foreign.map_or(0, |_| self.stale(process, lane));
         self.lane_input(process, lane, input);
         let Some((shard, what)) = foreign.filter(|_| self.lane(process, lane).is_some()) else { return };
         if self.tenure_of(process, lane, shard).is_some() {

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 pub(super) struct Trace {
     /// FNV-1a over all lines.
     pub(super) hash: u64,
-    pub(super) lines: VecDeque<String>,
+    lines: VecDeque<(u64, String)>,
     pub(super) keep: usize,
 }
 
@@ -17,13 +17,17 @@ impl Default for Trace {
 
 impl Trace {
     pub(super) fn add(&mut self, now_ms: u64, line: String) {
-        let line = format!("{now_ms} {line}");
-        for byte in line.bytes() {
+        for byte in now_ms.to_le_bytes().into_iter().chain(line.bytes()) {
             self.hash = (self.hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
         }
         if self.lines.len() >= self.keep {
             self.lines.pop_front();
         }
-        self.lines.push_back(line);
+        self.lines.push_back((now_ms, line));
+    }
+
+    /// The lines that were kept, with their times.
+    pub(super) fn into_lines(self) -> Vec<String> {
+        self.lines.into_iter().map(|(now_ms, line)| format!("{now_ms} {line}")).collect()
     }
 }

@@ -20,6 +20,7 @@ use super::clocks::MAX_DRIFT_PPM;
 use super::deployments::NEXT_VERSION;
 use super::histories::Histories;
 use super::ownership::{Owners, Standing};
+use super::promptness::Unread;
 use super::pruning::Replaceable;
 use crate::invariants::is_left_open;
 
@@ -53,6 +54,8 @@ pub(super) struct Witness {
     outcomes: BTreeSet<(InstanceKey, u64, EventId)>,
     /// The keys of the children that a turn starts, as first sent to the store.
     children: BTreeMap<(InstanceKey, Arc<[u8]>), Vec<InstanceKey>>,
+    /// Since when no process has started or ended.
+    pub(super) calm_from_ms: u64,
     /// The latest possible turn time anywhere, in microseconds, and the time of that reading.
     latest_us: u64,
     at_ms: u64,
@@ -75,11 +78,18 @@ pub(super) struct Member {
     was_full: bool,
     /// The instances that its starts may replace.
     replaceable: Vec<Replaceable>,
+    /// The unread events of its instance.
+    unread: Vec<Unread>,
 }
 
 impl Witness {
     pub(super) fn new(now_ms: u64) -> Witness {
         Witness { latest_us: now_ms * 1_000, at_ms: now_ms, ..Witness::default() }
+    }
+
+    /// The latest possible turn time anywhere.
+    pub(super) fn latest_ms(&self) -> u64 {
+        self.latest_us.div_ceil(1_000)
     }
 
     /// Turn time advances with clocks that may be fast, starting from any reading of the store's clock.
@@ -151,6 +161,8 @@ impl Simulation {
     fn members_before(&self, session: SessionId, batch: &[Commit]) -> Vec<Member> {
         let mut replaceable =
             batch.iter().map(|commit| self.replaceable(commit)).collect::<Vec<_>>().into_iter();
+        let mut unread =
+            batch.iter().map(|commit| self.unread_before(commit)).collect::<Vec<_>>().into_iter();
         let tables = self.store.tables();
         let body = |number: &InboxNumber| tables.inbox.get(number).map(|message| Arc::clone(&message.body));
         let before = |commit: &Commit| {
@@ -162,6 +174,7 @@ impl Simulation {
                 messages: commit.consumed.iter().map(|number| (*number, body(number))).collect(),
                 was_full: tables.instances.get(&commit.key).is_some_and(|row| row.full),
                 replaceable: replaceable.next().unwrap_or_default(),
+                unread: unread.next().unwrap_or_default(),
             }
         };
         batch.iter().map(before).collect()
@@ -228,11 +241,13 @@ impl Simulation {
             }
             let decoded = self.with_sound_codecs(|codecs| turn.decode(codecs, commit.key));
             let decoded = decoded.expect("the engine wrote it");
-            if decoded.at_ms > self.witness.latest_us.div_ceil(1_000) {
+            if decoded.at_ms > self.witness.latest_ms() {
                 let what = format!("I10: turn {} at {} is in the future", turn.number, decoded.at_ms);
                 return self.fail(what);
             }
             self.witness.turns.insert(place, turn.clone());
+            self.witness_timers(commit, turn.execution, &decoded, &before.unread);
+            self.witness_bound(commit.key, &decoded);
             self.count_events(&decoded);
             self.witness_poison(commit.key, turn.execution, &decoded);
             self.witness_repair(commit, Some((turn, &decoded)));
@@ -247,6 +262,7 @@ impl Simulation {
         if commit.turn.is_none() {
             self.witness_repair(commit, None);
         }
+        self.witness_wake(commit);
         for (number, body) in &before.messages {
             self.witness.consumed.insert(*number);
             if self.store.tables().inbox.contains_key(number) {

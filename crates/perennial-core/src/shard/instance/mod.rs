@@ -41,6 +41,7 @@ use std::mem;
 use std::sync::Arc;
 
 use crate::execution::Execution;
+use crate::flaws::{self, Flaw};
 use crate::history::whole_ms;
 use crate::instance::InstanceKey;
 use crate::store::{InboxNumber, InboxRow, InstanceRow, RequestNumber, Status};
@@ -253,11 +254,14 @@ impl Instance {
             shared.outputs.push(Output::Drop(execution));
             shared.counters.evictions += 1;
         }
+        if flaws::is(Flaw::EvictionCancels) {
+            shared.stop_attempts(self.key);
+        }
         let soon_ms = now_ms + whole_ms(shared.options.lookahead);
         let stored_ms = self.columns.as_ref().and_then(|columns| columns.wake_at_ms);
         // Later wake times are read from the store when they come near, unless they are not stored.
         let is_kept = |at_ms: &u64| *at_ms < soon_ms || stored_ms.is_none_or(|stored_ms| stored_ms > *at_ms);
-        shared.wakes.set(self.key, wake.filter(is_kept));
+        shared.wakes.set(self.key, wake.filter(is_kept).filter(|_| !flaws::is(Flaw::EvictionForgetsWakes)));
     }
 
     /// Handles the loss of the shard: everybody who waits here is notified.

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use crate::code::ErrorCode;
 use crate::execution::Execution;
+use crate::flaws::{self, Flaw};
 use crate::history::{Ending, Ledger, Started};
 use crate::store::{Blocked, InstanceRow, RowChange, Skippable, Status};
 
@@ -117,6 +118,8 @@ impl RowColumns {
         let status = ending.map_or(Status::Running, Status::after);
         let running = !status.is_final();
         let wanted = if running { wakes_from(0, ledger, limits, tasks) } else { None };
+        let late_ms = if flaws::is(Flaw::WakesStoredLate) { 1_500 } else { 0 };
+        let wanted = wanted.map(|at_ms| at_ms.saturating_add(late_ms));
         let wake_at_ms = match (stored.wake_at_ms, wanted) {
             (Some(stored), Some(wanted)) if stored <= wanted && stored > now_ms => Some(stored),
             (_, wanted) => wanted,

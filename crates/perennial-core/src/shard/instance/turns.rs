@@ -7,6 +7,7 @@
 use std::sync::Arc;
 
 use crate::execution::Execution;
+use crate::flaws::{self, Flaw};
 use crate::history::{EventId, Job, Started};
 use crate::store::{InstanceRow, TurnRow};
 use crate::trace;
@@ -181,7 +182,9 @@ impl Instance {
             && let Some(queued) = self.queue.front()
         {
             latest_arrival_ms = latest_arrival_ms.max(queued.arrived_ms);
-            if let Some((due_ms, event)) = due.next_if(|(due_ms, _)| *due_ms < latest_arrival_ms) {
+            if let Some((due_ms, event)) =
+                due.next_if(|(due_ms, _)| *due_ms < latest_arrival_ms || flaws::is(Flaw::TimersFirst))
+            {
                 delivery.fire(due_ms, event);
                 continue;
             }
@@ -216,7 +219,9 @@ impl Instance {
             Message::Outcome { execution: of, .. }
             | Message::Attempt { execution: of, .. }
             | Message::Requeue { execution: of, .. }
-                if *of != current && !is_of_adopted(execution, *of, &queued.message) =>
+                if *of != current
+                    && !is_of_adopted(execution, *of, &queued.message)
+                    && !flaws::is(Flaw::ExecutionsConfused) =>
             {
                 shared.counters.stale += 1;
             }

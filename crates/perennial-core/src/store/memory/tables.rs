@@ -187,7 +187,7 @@ impl Tables {
             None if !self.instances.contains_key(&member.key) => return Err(Conflict::NoInstance),
             None => {}
         }
-        if let Some(fired_ms) = member.fired_ms {
+        if let Some(fired_ms) = member.fired_ms.filter(|_| !flaws::is(Flaw::UnreadEventsOvertaken)) {
             let is_earlier = |(number, message): (&InboxNumber, &Message)| {
                 message.to == member.key
                     && !message.parked
@@ -319,7 +319,9 @@ impl Tables {
                 Message::starting(&row, &body, now_ms)
             }
             SendRequest::Message { id, key, dedupe, urgent, body } => {
-                let Some(row) = self.find(&id).filter(|row| key.is_none_or(|key| key == row.key)) else {
+                let is_meant = |row: &&InstanceRow| key.is_none_or(|key| key == row.key);
+                let Some(row) = self.find(&id).filter(|row| is_meant(row) || flaws::is(Flaw::IdsConfused))
+                else {
                     return SendOutcome::NoInstance;
                 };
                 if row.status.is_final() {
