@@ -36,6 +36,8 @@ pub struct PowerLoss {
     pub cycles: usize,
     /// How many of them each recording is used for.
     pub cuts_per_recording: usize,
+    /// The syncs that fail, one in each recording in turn; if there are none, every second recording has a random failure.
+    pub failing_syncs: Vec<u64>,
     /// Lets the load run without synced commits: the check has to find losses.
     pub relaxed: bool,
     /// How long everything may take to finish after a power failure.
@@ -53,6 +55,7 @@ impl PowerLoss {
             seed,
             cycles,
             cuts_per_recording: 40,
+            failing_syncs: Vec::new(),
             relaxed: false,
             patience,
             is_verbose: true,
@@ -98,7 +101,11 @@ pub async fn run(plan: PowerLoss) -> PowerOutcome {
     let (mut rng, mut outcome, begun) = (Rng::new(plan.seed), PowerOutcome::default(), Instant::now());
     while outcome.cycles < plan.cycles {
         let directory = scratch();
-        let failure = (outcome.recordings % 2 == 1).then(|| draw_failure(&mut rng, outcome.recordings / 2));
+        let turn = outcome.recordings;
+        let failure = match plan.failing_syncs.get(turn % plan.failing_syncs.len().max(1)) {
+            Some(number) => Some(Failure { call: FailingCall::Sync, number: *number, repeats: false }),
+            None => (turn % 2 == 1).then(|| draw_failure(&mut rng, turn / 2)),
+        };
         outcome.recordings += 1;
         let recording = match record(&plan, &recorder, directory.path(), failure).await {
             Ok(recording) => Arc::new(recording),
@@ -182,7 +189,9 @@ fn draw_failure(rng: &mut Rng, turn: usize) -> Failure {
         FailingCall::WriteOnFullDisk => true,
     };
     let number = match call {
-        FailingCall::Sync => rng.between(1, 60),
+        // The first ones create the store.
+        FailingCall::Sync if rng.percent(40) => rng.between(1, 10),
+        FailingCall::Sync => rng.between(1, 80),
         FailingCall::Write | FailingCall::WriteOnFullDisk => rng.between(1, 2_500),
     };
     Failure { call, number, repeats }

@@ -8,7 +8,7 @@ use serde_json::json;
 
 use crate::arguments::Which;
 use crate::exit::{ExitKind, Failure};
-use crate::output::{line, object, progress};
+use crate::output::{line, object, progress, visible};
 use crate::requests::done;
 use crate::store;
 
@@ -148,7 +148,7 @@ pub(crate) fn ask(question: &str, is_confirmed: bool) -> Result<(), Failure> {
         let message = format!("this would {question}; pass --yes to confirm");
         return Err(Failure::new(ExitKind::Refused, message));
     }
-    eprint!("This would {question}. Continue? [y/N] ");
+    eprint!("This would {}. Continue? [y/N] ", visible(question));
     std::io::stderr().flush()?;
     let mut answer = String::new();
     std::io::stdin().read_line(&mut answer)?;

@@ -6,6 +6,8 @@ use perennial::moving::MoveError;
 use perennial::{ClientError, Error, StartError, StoreError};
 use serde_json::json;
 
+use crate::output::complain;
+
 /// Printed below the commands in `--help`: a task for the program itself, and the exit codes.
 pub(crate) const AFTER_HELP: &str = "\
 Before you deploy: only your own program, which has the code, can check whether open instances fit it. Add an
@@ -65,9 +67,9 @@ impl Failure {
         };
         if as_json {
             let code = message.split_whitespace().find(|word| word.starts_with("PER-"));
-            eprintln!("{}", json!({"error": {"exit": *kind as u8, "code": code, "message": message}}));
+            complain(json!({"error": {"exit": *kind as u8, "code": code, "message": message}}).to_string());
         } else {
-            eprintln!("error: {message}");
+            complain(format!("error: {message}"));
         }
     }
 }

@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::Path;
+use std::time::Duration;
 
 use perennial::client::ExportedInstance;
 use perennial::history::{Decision, Event, EventKind, History};
@@ -11,7 +12,11 @@ use serde::Serialize;
 
 use crate::arguments::Executions;
 use crate::exit::{ExitKind, Failure};
-use crate::output::{columns, is_terminal, line, moment, now_ms, object, progress, span, table};
+use crate::output::{
+    columns, complain, create_private, is_terminal, line, moment, now_ms, object, progress, span, table,
+    visible,
+};
+use crate::store::StoreAt;
 use crate::timeline;
 
 /// The number of instances that an export reads at a time.
@@ -119,30 +124,79 @@ fn event_words(event: &Event) -> String {
     }
 }
 
-/// Writes histories to standard output, or to a file, which is replaced only after all of them are written.
+/// Writes histories to standard output, or to a file, which is replaced only after all of them are written. The file is for
+/// its user only: histories contain payloads.
 pub(crate) async fn export(
+    store: &StoreAt,
     client: &Client,
     ids: &[String],
     filter: Filter,
     path: Option<&Path>,
 ) -> Result<(), Failure> {
+    // What is started while this runs is not exported: on a busy store there would be no end.
+    let filter = match filter.criteria().created_before_ms {
+        Some(_) => filter,
+        None => filter.created_before(client.now().await? + Duration::from_millis(1)),
+    };
     let Some(path) = path else {
-        return export_to(client, ids, filter, &mut BufWriter::new(std::io::stdout())).await.map(drop);
+        return export_to(client, ids, filter, &mut BufWriter::new(Visible(std::io::stdout())))
+            .await
+            .map(drop);
     };
     let at = |path: &Path, error: std::io::Error| Failure::failed(format!("{}: {error}", path.display()));
-    // A device or a pipe is written to directly: it cannot be replaced.
+    let is_link = std::fs::symlink_metadata(path).is_ok_and(|found| found.is_symlink());
     let is_file = std::fs::metadata(path).map_or(true, |found| found.is_file());
+    if is_file && is_link {
+        let why = "it is a symbolic link, which is not followed; name the file itself";
+        return Err(Failure::usage(format!("{}: {why}", path.display())));
+    }
+    if store.has_file(path) {
+        return Err(Failure::usage(format!("{} belongs to the store; choose another path", path.display())));
+    }
+    if !is_file {
+        // A device or a pipe is written to directly: it cannot be replaced.
+        let mut out =
+            BufWriter::new(File::options().write(true).open(path).map_err(|error| at(path, error))?);
+        let written = export_to(client, ids, filter, &mut out).await?;
+        complain(format!("exported {written} instances"));
+        return Ok(());
+    }
     let mut part = path.as_os_str().to_owned();
-    part.push(".part");
-    let part = if is_file { Path::new(&part) } else { path };
-    let mut out = BufWriter::new(File::create(part).map_err(|error| at(part, error))?);
+    part.push(format!(".{}-{:x}.part", std::process::id(), now_ms()));
+    let part = Path::new(&part);
+    let mut out = BufWriter::new(create_private(part).map_err(|error| at(part, error))?);
     let outcome = export_to(client, ids, filter, &mut out).await;
     drop(out);
-    if is_file {
-        let settled = if outcome.is_ok() { std::fs::rename(part, path) } else { std::fs::remove_file(part) };
-        settled.map_err(|error| at(path, error))?;
+    let settled = if outcome.is_ok() { std::fs::rename(part, path) } else { std::fs::remove_file(part) };
+    settled.map_err(|error| at(path, error))?;
+    complain(format!("exported {} instances", outcome?));
+    Ok(())
+}
+
+/// Standard output, on which every character is visible if it is a terminal. Elsewhere the bytes are those of the store.
+struct Visible(std::io::Stdout);
+
+impl Write for Visible {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        match std::str::from_utf8(bytes) {
+            Ok(text) if is_terminal() => {
+                text.split_inclusive('\n').try_for_each(|line| match line.strip_suffix('\n') {
+                    Some(line) => writeln!(self.0, "{}", visible(line)),
+                    None => write!(self.0, "{}", visible(line)),
+                })?;
+                Ok(bytes.len())
+            }
+            // A character may continue in the next bytes.
+            Err(error) if is_terminal() && error.valid_up_to() > 0 => {
+                self.write(&bytes[..error.valid_up_to()])
+            }
+            _ => self.0.write(bytes),
+        }
     }
-    outcome.map(|written| eprintln!("exported {written} instances"))
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        self.0.flush()
+    }
 }
 
 /// Writes histories and returns the number of instances.
@@ -167,10 +221,10 @@ async fn export_to(
                 Err(error) => return Err(error.into()),
             }
         }
-        after = page.next;
-        if after.is_none() {
+        if page.next.is_none() || page.next == after {
             break;
         }
+        after = page.next;
     }
     out.flush()?;
     bar.finish_and_clear();

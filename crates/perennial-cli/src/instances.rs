@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use crate::attempts::{self, Tried, tried};
 use crate::exit::Failure;
-use crate::output::{columns, fitting, line, many, moment, object, pairs, span, table};
+use crate::output::{columns, fitting, line, lines, many, moment, object, pairs, span, table};
 use crate::remedy::{by_code, remedy};
 use crate::store::StoreAt;
 
@@ -59,11 +59,13 @@ pub(crate) async fn list(
     for row in &page.rows {
         if let Some(blocked) = row.blocked.as_ref().filter(|blocked| blocked.event.is_some()) {
             let remedy = store.advice(&remedy(&row.id, &row.name, blocked));
-            line(format!("\n{} is blocked by an event: {remedy}", row.id))?;
+            line("")?;
+            line(format!("{} is blocked by an event: {remedy}", row.id))?;
         }
     }
     if let (Some(_), Some(last)) = (page.next, page.rows.last()) {
-        line(format!("\nmore: --after {}", last.key))?;
+        line("")?;
+        line(format!("more: --after {}", last.key))?;
     }
     Ok(())
 }
@@ -161,7 +163,8 @@ pub(crate) async fn show(store: &StoreAt, id: &str, as_json: bool) -> Result<(),
     rows.extend(damage_rows(store, status, details.damage.clone()));
     table(&pairs(rows))?;
     if let Some(blocked) = &status.blocked {
-        line(format!("\n{}", blocked.report.trim_end()))?;
+        line("")?;
+        lines(blocked.report.trim_end())?;
     }
     Ok(())
 }

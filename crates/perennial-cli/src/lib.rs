@@ -52,7 +52,7 @@ use clap::{CommandFactory, Parser};
 use perennial::codec::Codecs;
 
 use arguments::{Arguments, Command};
-use exit::Failure;
+use exit::{ExitKind, Failure};
 use store::{StoreAt, is_postgres};
 
 /// Runs the command with the arguments of this process and returns its exit code. Payloads are decoded and
@@ -60,10 +60,19 @@ use store::{StoreAt, is_postgres};
 pub fn run(codecs: Codecs) -> ExitCode {
     let arguments = match Arguments::try_parse() {
         Ok(arguments) => arguments,
-        Err(error) if error.use_stderr() && std::env::args().any(|argument| argument == "--json") => {
+        Err(error) if error.use_stderr() && std::env::args_os().any(|argument| argument == "--json") => {
             let failure = Failure::usage(error.render().to_string().trim().trim_start_matches("error: "));
             failure.report(true);
             return ExitCode::from(failure.code());
+        }
+        Err(error) if error.use_stderr() => {
+            let text = error.render().to_string();
+            // Colours are for texts that contain nothing but what clap and this program wrote.
+            if text.lines().all(|line| output::visible(line) == line) {
+                error.exit();
+            }
+            output::complain(text.trim_end());
+            return ExitCode::from(ExitKind::Usage as u8);
         }
         Err(error) => error.exit(),
     };
@@ -104,7 +113,7 @@ async fn run_command(arguments: Arguments, codecs: Codecs) -> Result<(), Failure
         Command::Completions { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut Arguments::command(), "perennial", &mut script);
-            output::line(String::from_utf8_lossy(&script).trim_end())
+            output::raw(&String::from_utf8_lossy(&script))
         }
         Command::List { filter, limit, after } => {
             let client = store.open_to_look()?;
@@ -122,7 +131,7 @@ async fn run_command(arguments: Arguments, codecs: Codecs) -> Result<(), Failure
         Command::Export { ids, filter, output } => {
             let client = store.open_to_look()?;
             let filter = store::filter(&client, &filter).await?;
-            histories::export(&client, &ids, filter, output.as_deref()).await
+            histories::export(&store, &client, &ids, filter, output.as_deref()).await
         }
         Command::Top { every, once } => top::top(&store.open_to_look()?, every, once, as_json).await,
         Command::Nodes => nodes::run(&store.open_to_look()?, as_json).await,

@@ -1,6 +1,9 @@
 //! Output formats: tables for people, one JSON object per line for programs.
 
+use std::borrow::Cow;
+use std::fs::{File, OpenOptions};
 use std::io::{IsTerminal, Write};
+use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use comfy_table::presets::NOTHING;
@@ -11,11 +14,62 @@ use serde::Serialize;
 
 use crate::exit::Failure;
 
+/// Writes one line. Text from a store may contain anything, so that nothing in it can end the line or reach the terminal as
+/// a command.
 pub(crate) fn line(text: impl AsRef<str>) -> Result<(), Failure> {
+    raw(&format!("{}\n", visible(text.as_ref())))
+}
+
+/// Writes a text that may have several lines.
+pub(crate) fn lines(text: impl AsRef<str>) -> Result<(), Failure> {
+    text.as_ref().split('\n').try_for_each(line)
+}
+
+/// Writes a text of this program as it is.
+pub(crate) fn raw(text: &str) -> Result<(), Failure> {
     let mut stdout = std::io::stdout().lock();
-    stdout.write_all(text.as_ref().as_bytes())?;
-    stdout.write_all(b"\n")?;
+    stdout.write_all(text.as_bytes())?;
     Ok(stdout.flush()?)
+}
+
+/// Writes lines to standard error.
+pub(crate) fn complain(text: impl AsRef<str>) {
+    text.as_ref().split('\n').for_each(|line| eprintln!("{}", visible(line)));
+}
+
+/// A text in which every character can be seen: characters that control a terminal, or the order in which text is shown,
+/// become escapes. They are those of JSON, so that JSON stays what it is.
+pub(crate) fn visible(text: &str) -> Cow<'_, str> {
+    if !text.chars().any(is_hidden) {
+        return Cow::Borrowed(text);
+    }
+    let mut shown = String::with_capacity(text.len() + 16);
+    for c in text.chars() {
+        if is_hidden(c) {
+            for unit in c.encode_utf16(&mut [0; 2]) {
+                shown.push_str(&format!("\\u{unit:04x}"));
+            }
+        } else {
+            shown.push(c);
+        }
+    }
+    Cow::Owned(shown)
+}
+
+/// Control characters, marks that change the direction of text, separators of lines, and characters without a shape.
+fn is_hidden(c: char) -> bool {
+    c.is_control()
+        || matches!(c, '\u{61c}' | '\u{200b}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}')
+        || matches!(c, '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}')
+}
+
+/// Creates a file for its user only. A path that exists, be it a symbolic link, is refused.
+pub(crate) fn create_private(path: &Path) -> std::io::Result<File> {
+    let mut options = OpenOptions::new();
+    options.write(true).create_new(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    options.open(path)
 }
 
 /// Writes one JSON object as a line.
@@ -23,9 +77,22 @@ pub(crate) fn object(value: &impl Serialize) -> Result<(), Failure> {
     line(serde_json::to_string(value).map_err(Failure::failed)?)
 }
 
+/// A table whose cells show every character.
+pub(crate) struct Rows(Table);
+
+impl Rows {
+    pub(crate) fn add_row<const N: usize>(&mut self, cells: [String; N]) {
+        // A cell may have several lines.
+        let shown = |cell: String| {
+            cell.split('\n').map(|line| visible(line).into_owned()).collect::<Vec<_>>().join("\n")
+        };
+        self.0.add_row(cells.map(shown));
+    }
+}
+
 /// Writes a table without trailing blanks, which are in the way when copied.
-pub(crate) fn table(table: &Table) -> Result<(), Failure> {
-    let text = table.to_string();
+pub(crate) fn table(rows: &Rows) -> Result<(), Failure> {
+    let text = rows.0.to_string();
     for row in text.lines() {
         line(row.trim_end())?;
     }
@@ -33,7 +100,7 @@ pub(crate) fn table(table: &Table) -> Result<(), Failure> {
 }
 
 /// Creates a table with these columns. Columns whose name starts with `>` are aligned to the right.
-pub(crate) fn columns(names: &[&str]) -> Table {
+pub(crate) fn columns(names: &[&str]) -> Rows {
     let mut table = Table::new();
     table.load_preset(NOTHING);
     table.set_header(names.iter().map(|name| name.trim_start_matches('>').to_uppercase()));
@@ -45,17 +112,17 @@ pub(crate) fn columns(names: &[&str]) -> Table {
             column.set_cell_alignment(CellAlignment::Right);
         }
     }
-    table
+    Rows(table)
 }
 
 /// Creates a table of names and values.
-pub(crate) fn pairs(rows: impl IntoIterator<Item = (&'static str, String)>) -> Table {
-    let mut table = Table::new();
-    table.load_preset(NOTHING);
+pub(crate) fn pairs(rows: impl IntoIterator<Item = (&'static str, String)>) -> Rows {
+    let mut table = Rows(Table::new());
+    table.0.load_preset(NOTHING);
     for (name, value) in rows {
         table.add_row([name.to_owned(), value]);
     }
-    tighten(&mut table);
+    tighten(&mut table.0);
     table
 }
 
@@ -136,7 +203,16 @@ pub(crate) fn progress(total: Option<u64>, what: &'static str) -> ProgressBar {
 
 #[cfg(test)]
 mod tests {
-    use super::{moment, short, span};
+    use super::{moment, short, span, visible};
+
+    #[test]
+    fn p8_characters_that_control_a_terminal_are_shown_as_escapes() {
+        assert_eq!(visible("a\u{1b}[2J\r\n\t\u{9b}"), "a\\u001b[2J\\u000d\\u000a\\u0009\\u009b");
+        assert_eq!(visible("\u{202e}\u{2066}\u{feff}\u{e0041}"), "\\u202e\\u2066\\ufeff\\udb40\\udc41");
+        assert_eq!(visible("Grüße, 世界 👩‍🚀"), "Grüße, 世界 👩‍🚀");
+        let json = serde_json::to_string("\u{202e}x").unwrap();
+        assert_eq!(serde_json::from_str::<String>(&visible(&json)).unwrap(), "\u{202e}x");
+    }
 
     #[test]
     fn p8_spans_and_moments_read_well() {

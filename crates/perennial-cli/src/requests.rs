@@ -12,7 +12,7 @@ use serde_json::json;
 
 use crate::arguments::{Attempt, Input, payload};
 use crate::exit::Failure;
-use crate::output::{line, object};
+use crate::output::{complain, line, lines, object};
 use crate::remedy::quoted;
 use crate::store::StoreAt;
 
@@ -57,7 +57,7 @@ pub(crate) async fn wait_for_result(
         output = client.result(id) => output?,
         failure = report_waits(store, client, id, as_json) => return Err(failure),
     };
-    if as_json { object(&json!({"id": id, "output": output})) } else { line(output.to_text()) }
+    if as_json { object(&json!({"id": id, "output": output})) } else { lines(output.to_text()) }
 }
 
 /// Prints to standard error why an awaited instance has not ended: at once if it cannot move, and otherwise after
@@ -122,10 +122,10 @@ fn print_wait(store: &StoreAt, id: &str, state: &str, wait: &Wait, as_json: bool
 
 fn print_message(id: &str, message: &str, remedy: Option<&str>, as_json: bool) {
     if as_json {
-        eprintln!("{}", json!({"waiting": {"id": id, "message": message, "remedy": remedy}}));
+        complain(json!({"waiting": {"id": id, "message": message, "remedy": remedy}}).to_string());
     } else {
-        eprintln!("{message}");
-        remedy.iter().for_each(|remedy| eprintln!("  remedy: {remedy}"));
+        complain(message);
+        remedy.iter().for_each(|remedy| complain(format!("  remedy: {remedy}")));
     }
 }
 
@@ -223,5 +223,5 @@ fn print_outcome(as_json: bool, outcome: &str) -> Result<(), Failure> {
 
 /// Prints the answer of an instance.
 pub(crate) fn answer(as_json: bool, id: &str, answer: &Payload) -> Result<(), Failure> {
-    if as_json { object(&json!({"id": id, "answer": answer})) } else { line(answer.to_text()) }
+    if as_json { object(&json!({"id": id, "answer": answer})) } else { lines(answer.to_text()) }
 }

@@ -9,7 +9,7 @@ use serde_json::json;
 use tokio::net::TcpListener;
 
 use crate::exit::Failure;
-use crate::output::{line, object};
+use crate::output::{line, lines, object};
 use crate::store::StoreAt;
 use crate::traces::Traces;
 
@@ -196,7 +196,7 @@ pub(crate) async fn serve(store: &StoreAt, serve: Serve, as_json: bool) -> Resul
         (true, None) => object(&json!({"url": url}))?,
         (true, Some(metrics)) => object(&json!({"url": url, "metrics": metrics}))?,
         (false, None) => line(&url)?,
-        (false, Some(metrics)) => line(format!("{url}\n{metrics}"))?,
+        (false, Some(metrics)) => lines(format!("{url}\n{metrics}"))?,
     }
     stop_on_signals(stop)?;
     let only = |handle: MetricsHandle| options.clone().metrics(handle).only_metrics(true);

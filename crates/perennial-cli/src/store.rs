@@ -55,6 +55,29 @@ impl StoreAt {
         Ok(Seen { url, inspection: Some(inspection) })
     }
 
+    /// Whether a path is one of the store's own files.
+    pub(crate) fn has_file(&self, path: &Path) -> bool {
+        let file = self.url.as_deref().and_then(|url| url.strip_prefix("sqlite:"));
+        let Some(file) = file.map(|file| file.strip_prefix("//").unwrap_or(file)) else { return false };
+        let same = |own: &Path| match (own.canonicalize(), path.canonicalize()) {
+            (Ok(own), Ok(path)) => own == path || is_same_file(&own, &path),
+            // The files beside the database come and go.
+            _ => {
+                own.file_name() == path.file_name()
+                    && directory(own).is_some()
+                    && directory(own) == directory(path)
+            }
+        };
+        let real = Path::new(file).canonicalize().map_or_else(|_| file.into(), |path| path.into_os_string());
+        [file.into(), real].iter().any(|file| {
+            ["", "-wal", "-shm", "-lock", "-journal"].iter().any(|suffix| {
+                let mut own = file.clone();
+                own.push(suffix);
+                same(Path::new(&own))
+            })
+        })
+    }
+
     /// A text whose commands can be run as they stand: with the store that was given on the command line.
     pub(crate) fn advice(&self, text: &str) -> String {
         match &self.url {
@@ -94,6 +117,26 @@ impl StoreAt {
             _ => Ok(url),
         }
     }
+}
+
+/// The directory of a path, as it really is.
+fn directory(path: &Path) -> Option<std::path::PathBuf> {
+    let directory = path.parent().filter(|directory| !directory.as_os_str().is_empty());
+    directory.unwrap_or(Path::new(".")).canonicalize().ok()
+}
+
+/// Whether two paths are names of one file.
+#[cfg(unix)]
+fn is_same_file(one: &Path, other: &Path) -> bool {
+    use std::os::unix::fs::MetadataExt;
+
+    let id = |path: &Path| path.metadata().map(|found| (found.dev(), found.ino())).ok();
+    id(one).is_some() && id(one) == id(other)
+}
+
+#[cfg(not(unix))]
+fn is_same_file(_: &Path, _: &Path) -> bool {
+    false
 }
 
 /// Whether a URL names a PostgreSQL database. Its options are checked when it is opened.

@@ -8,7 +8,7 @@ use perennial::{Client, Status};
 use serde_json::{Map, Value, json};
 
 use crate::exit::Failure;
-use crate::output::{line, now_ms, object, pairs, span, table};
+use crate::output::{now_ms, object, pairs, raw, span, table};
 
 /// Clears a terminal and moves the cursor to the upper left.
 const CLEAR: &str = "\x1b[2J\x1b[H";
@@ -60,7 +60,7 @@ pub(crate) async fn top(client: &Client, every: Duration, once: bool, as_json: b
             object(&stats_object(&stats))?;
         } else {
             if !once && std::io::stdout().is_terminal() {
-                line(CLEAR)?;
+                raw(CLEAR)?;
             }
             let mut rows: Vec<(&'static str, String)> = Status::ALL
                 .into_iter()

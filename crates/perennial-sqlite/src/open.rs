@@ -307,9 +307,36 @@ fn writer(path: &Path, options: &SqliteOptions, role: schema::Role) -> Result<Co
     if standing != Standing::Current {
         schema::migrate(&connection, path, role, options.busy_patience)?;
     }
+    if !options.relaxed && (role == schema::Role::Owner || standing != Standing::Current) {
+        sync_directory(path)?;
+    }
     // From here on this program does its own waiting, with constant pauses.
     connection.busy_timeout(Duration::ZERO).map_err(|error| cannot_open(path, &error))?;
     Ok(connection)
+}
+
+/// Makes the names of the files durable: that of a new database, and that the journal of its creation is gone. SQLite deletes
+/// that journal without a sync of the directory; if it came back after a power failure, the whole database would be rolled
+/// back to its creation.
+#[cfg(unix)]
+fn sync_directory(path: &Path) -> Result<(), StoreError> {
+    let Some(directory) = path.parent() else { return Ok(()) };
+    match File::open(directory).and_then(|directory| directory.sync_all()) {
+        // A file system without syncs of directories.
+        Err(error) if matches!(error.kind(), io::ErrorKind::InvalidInput | io::ErrorKind::Unsupported) => {
+            Ok(())
+        }
+        synced => synced.map_err(|error| {
+            let why = format!("its directory cannot be synced: {error}; check the disk");
+            StoreError::CannotOpen(format!("{}: {why}", path.display()))
+        }),
+    }
+}
+
+/// On other platforms names are durable with their files.
+#[cfg(not(unix))]
+fn sync_directory(_: &Path) -> Result<(), StoreError> {
+    Ok(())
 }
 
 fn reader(path: &Path) -> Result<Connection, StoreError> {
@@ -342,9 +369,14 @@ fn configure(connection: &Connection, options: &SqliteOptions) -> rusqlite::Resu
 
 /// Switches to a write-ahead log. SQLite does not wait for others that switch at the same moment, so this does.
 fn use_wal(connection: &Connection, path: &Path, patience: Duration) -> Result<(), StoreError> {
-    match wait_out(patience, || {
-        connection.query_row("PRAGMA journal_mode=WAL", [], |row| row.get::<_, String>(0))
-    }) {
+    let switch = || -> rusqlite::Result<String> {
+        let mut statement = connection.prepare("PRAGMA journal_mode=WAL")?;
+        let mut rows = statement.query([])?;
+        // The switch is committed after its row was returned: whoever reads only the row does not learn that it failed.
+        while rows.next()?.is_some() {}
+        connection.query_row("PRAGMA journal_mode", [], |row| row.get(0))
+    };
+    match wait_out(patience, switch) {
         Ok(mode) if mode == "wal" => Ok(()),
         Ok(mode) => Err(StoreError::CannotOpen(format!(
             "{}: a write-ahead log is not possible on this file system (journal mode {mode})",

@@ -14,6 +14,7 @@ mod exit_codes;
 #[cfg(feature = "otel")]
 mod exporting;
 mod help;
+mod hostile;
 mod likely_errors;
 mod mistakes;
 mod moving;
