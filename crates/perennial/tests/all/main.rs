@@ -42,6 +42,7 @@ mod keys;
 mod late_events;
 mod leases;
 mod logs;
+mod maintenance;
 mod management;
 mod many_instances;
 mod memory;

@@ -37,6 +37,8 @@ mod explaining_many;
 mod filters;
 #[path = "guests.rs"]
 mod guests;
+#[path = "maintenance.rs"]
+mod maintenance;
 #[path = "memory.rs"]
 mod memory;
 #[path = "neighbours.rs"]
