@@ -21,6 +21,7 @@ mod codec_troubles;
 mod codecs;
 mod continuing;
 mod crash;
+mod damaged_rows;
 mod deleting;
 mod error_codes;
 mod examples;
