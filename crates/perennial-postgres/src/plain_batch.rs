@@ -1,8 +1,9 @@
 //! Commits a plain batch with one statement.
 //!
-//! Most members append a turn, and at most insert their instance or change its status and times. If all members of a batch
-//! are of this kind, and no two concern the same instance, one statement does what `commit_batch` does at a multiple of
-//! the cost: it has a few arguments and one plan, and needs no function with settings of its own.
+//! Most members append a turn, and at most insert their instance or change its version, status and times, and consume
+//! messages. If all members of a batch are of this kind, and no two concern the same instance, one statement does what
+//! `commit_batch` does at a multiple of the cost: it has a few arguments and one plan, and needs no function with settings
+//! of its own.
 //!
 //! The statement writes all members or none. It writes none if one of them is not simply the next turn of an instance of
 //! an owned shard; then `commit_batch` determines the outcome of each. One snapshot is enough for the checks: it is taken
@@ -29,6 +30,7 @@ const STATUS: i32 = 1;
 const OWED: i32 = 2;
 const WAKE: i32 = 4;
 const ENDED: i32 = 8;
+const VERSION: i32 = 16;
 
 /// The members' columns: first the members that insert their instances, by id, so that two batches with the same ids
 /// cannot deadlock; then those that change the row; then the others.
@@ -40,7 +42,8 @@ pub(crate) struct PlainBatch<'c> {
     epochs: Vec<i64>,
     turns: Turns<'c>,
     starts: Starts<'c>,
-    changes: Changes,
+    changes: Changes<'c>,
+    consumed: Consumed,
 }
 
 #[derive(Default)]
@@ -69,12 +72,20 @@ struct Starts<'c> {
 }
 
 #[derive(Default)]
-struct Changes {
+struct Changes<'c> {
     mask: Vec<i32>,
+    version: Vec<&'c str>,
     status: Vec<i16>,
     owed: Vec<bool>,
     wake: Vec<i64>,
     ended: Vec<i64>,
+}
+
+/// The messages that members have read.
+#[derive(Default)]
+struct Consumed {
+    shard: Vec<i16>,
+    number: Vec<i64>,
 }
 
 impl<'c> PlainBatch<'c> {
@@ -85,7 +96,7 @@ impl<'c> PlainBatch<'c> {
         }
         let mut batch = PlainBatch { session: Uuid::from_u128(session.0), ..PlainBatch::default() };
         let (mut starts, mut changes, mut steps) = (Vec::new(), Vec::new(), Vec::new());
-        let mut keys = FxHashSet::default();
+        let (mut keys, mut numbers) = (FxHashSet::default(), FxHashSet::default());
         let mut shards = [None; perennial_core::SHARDS];
         for member in commits {
             let turn = plain_turn(member)?;
@@ -99,6 +110,13 @@ impl<'c> PlainBatch<'c> {
                 }
                 Some(epoch) if epoch == member.epoch => {}
                 Some(_) => return None,
+            }
+            for number in &member.consumed {
+                if !numbers.insert(*number) {
+                    return None;
+                }
+                batch.consumed.shard.push(shard(member.shard));
+                batch.consumed.number.push(bound(*number));
             }
             match &member.insert {
                 Some(row) => starts.push((member, turn, plain_row(row, &member.change)?)),
@@ -127,12 +145,11 @@ impl<'c> PlainBatch<'c> {
 
     /// The statement for this batch. It inserts as many rows as the batch has members, or none.
     pub(crate) fn statement(&self) -> &'static str {
-        static FORMS: LazyLock<[String; 4]> = LazyLock::new(|| {
-            [(false, false), (false, true), (true, false), (true, true)]
-                .map(|(starts, changes)| statement(starts, changes))
+        static FORMS: LazyLock<[String; 8]> = LazyLock::new(|| {
+            std::array::from_fn(|form| statement(form & 1 != 0, form & 2 != 0, form & 4 != 0))
         });
-        let form = 2 * usize::from(self.has_starts()) + usize::from(self.has_changes());
-        &FORMS[form]
+        let bit = |is_set: bool, bit: usize| if is_set { bit } else { 0 };
+        &FORMS[bit(self.has_starts(), 1) | bit(self.has_changes(), 2) | bit(self.has_consumed(), 4)]
     }
 
     fn has_starts(&self) -> bool {
@@ -143,9 +160,13 @@ impl<'c> PlainBatch<'c> {
         !self.changes.mask.is_empty()
     }
 
+    fn has_consumed(&self) -> bool {
+        !self.consumed.number.is_empty()
+    }
+
     /// The arguments of the statement.
     pub(crate) fn arguments(&self) -> Arguments<'_> {
-        let PlainBatch { session, shards, epochs, turns: t, starts: n, changes: c } = self;
+        let PlainBatch { session, shards, epochs, turns: t, starts: n, changes: c, consumed: d } = self;
         let mut arguments = Arguments(vec![(session, Type::UUID)]);
         arguments.shorts(shards).longs(epochs);
         arguments.uuids(&t.key).longs(&t.execution).longs(&t.number).ints(&t.checksum).bytes(&t.body);
@@ -156,22 +177,25 @@ impl<'c> PlainBatch<'c> {
         }
         if self.has_changes() {
             arguments.ints(&c.mask).shorts(&c.status).bools(&c.owed).longs(&c.wake).longs(&c.ended);
+            arguments.texts(&c.version);
+        }
+        if self.has_consumed() {
+            arguments.shorts(&d.shard).longs(&d.number);
         }
         arguments
     }
 }
 
-/// The turn of a member that has nothing but a turn, its new instance and changed columns.
+/// The turn of a member that has nothing but a turn, its new instance, changed columns and consumed messages.
 fn plain_turn(member: &Commit) -> Option<&TurnRow> {
-    let Commit { more_turns, consumed, seen, tasks, replies, send, fired_ms, insert, turn, .. } = member;
+    let Commit { more_turns, seen, tasks, replies, send, fired_ms, insert, turn, .. } = member;
     let is_plain = fired_ms.is_none()
         && more_turns.is_empty()
-        && consumed.is_empty()
         && seen.is_empty()
         && tasks.is_empty()
         && replies.is_empty()
         && send.is_empty();
-    turn.as_ref().filter(|turn| is_plain && (turn.number == 1) == insert.is_some())
+    turn.as_ref().filter(|turn| is_plain && (turn.number == 1 || insert.is_none()))
 }
 
 /// The row that a member inserts, if the rarer columns are empty.
@@ -188,26 +212,21 @@ fn plain_row<'c>(row: &'c InstanceRow, change: &RowChange) -> Option<Cow<'c, Ins
     is_plain.then_some(row)
 }
 
-/// Whether a change is about status and times alone.
+/// Whether a change is about version, status and times alone.
 fn is_plain_change(change: &RowChange) -> bool {
     let RowChange {
         status: _,
         owed: _,
         wake_at_ms: _,
         ended_ms: _,
+        version: _,
         execution,
-        version,
         blocked,
         full,
         attributes,
         published,
     } = change;
-    execution.is_none()
-        && version.is_none()
-        && blocked.is_none()
-        && full.is_none()
-        && attributes.is_none()
-        && published.is_none()
+    execution.is_none() && blocked.is_none() && full.is_none() && attributes.is_none() && published.is_none()
 }
 
 fn time(at_ms: Option<u64>) -> i64 {
@@ -247,15 +266,17 @@ impl<'c> Starts<'c> {
     }
 }
 
-impl Changes {
-    fn add(&mut self, change: &RowChange) {
-        let RowChange { status, owed, wake_at_ms, ended_ms, .. } = change;
+impl<'c> Changes<'c> {
+    fn add(&mut self, change: &'c RowChange) {
+        let RowChange { status, owed, wake_at_ms, ended_ms, version, .. } = change;
         let bit = |is_set: bool, bit: i32| if is_set { bit } else { 0 };
         let mask = bit(status.is_some(), STATUS)
             | bit(owed.is_some(), OWED)
             | bit(wake_at_ms.is_some(), WAKE)
-            | bit(ended_ms.is_some(), ENDED);
+            | bit(ended_ms.is_some(), ENDED)
+            | bit(version.is_some(), VERSION);
         self.mask.push(mask);
+        self.version.push(version.as_deref().unwrap_or_default());
         self.status.push(status.map_or(0, status_code));
         self.owed.push(owed.unwrap_or_default());
         self.wake.push(time(wake_at_ms.flatten()));
@@ -263,15 +284,17 @@ impl Changes {
     }
 }
 
-/// The statement with or without its parts for new instances and for changed rows.
+/// The statement with or without its parts for new instances, for changed rows and for consumed messages.
 ///
 /// It unpacks one array of each part and subscripts the others, which is faster than unpacking all of them. Each `OFFSET 0`
 /// keeps a lookup by index, whatever the statistics of the tables were when the plan was made.
-fn statement(has_starts: bool, has_changes: bool) -> String {
-    let (first_start, count_of_starts) = (9, 12);
+fn statement(has_starts: bool, has_changes: bool, has_consumed: bool) -> String {
+    let first_start = 9;
+    let first_change = first_start + if has_starts { 12 } else { 0 };
+    let first_consumed = first_change + if has_changes { 6 } else { 0 };
     let n = |number: usize| format!("${}", first_start + number);
-    let c =
-        |number: usize| format!("${}", first_start + number + if has_starts { count_of_starts } else { 0 });
+    let c = |number: usize| format!("${}", first_change + number);
+    let d = |number: usize| format!("${}", first_consumed + number);
     let starts = if has_starts { format!("cardinality({})", n(0)) } else { "0".to_owned() };
     let mut checks = format!(
         "EXISTS (SELECT FROM plain_commit) AND NOT EXISTS (SELECT FROM @.graves) \
@@ -280,10 +303,10 @@ fn statement(has_starts: bool, has_changes: bool) -> String {
          ) AS s) = cardinality($2) \
          AND (SELECT count(*) FROM generate_series({starts} + 1, cardinality($4)) AS m, LATERAL ( \
              SELECT FROM @.instances AS i WHERE i.key = $4[m] AND i.status < 2 OFFSET 0 \
-         ) AS i, LATERAL ( \
+         ) AS i LEFT JOIN LATERAL ( \
              SELECT u.number FROM @.turns AS u WHERE u.key = $4[m] AND u.execution = $5[m] \
              ORDER BY u.number DESC LIMIT 1 \
-         ) AS last WHERE last.number = $6[m] - 1) = cardinality($4) - {starts}"
+         ) AS last ON true WHERE coalesce(last.number, 0) = $6[m] - 1) = cardinality($4) - {starts}"
     );
     let mut writes = String::new();
     if has_starts {
@@ -311,12 +334,28 @@ fn statement(has_starts: bool, has_changes: bool) -> String {
             set("owed", OWED, format!("{}[c.k]", c(2))),
             set("wake_at_ms", WAKE, format!("nullif({}[c.k], {NO_TIME})", c(3))),
             set("ended_ms", ENDED, format!("nullif({}[c.k], {NO_TIME})", c(4))),
+            set("version", VERSION, format!("{}[c.k]", c(5))),
         ];
         writes.push_str(&format!(
             ", changed AS (UPDATE @.instances AS i SET {} FROM unnest({}) WITH ORDINALITY AS c (mask, k) \
              WHERE (SELECT ok FROM checked) AND i.key = $4[{starts} + c.k])",
             columns.join(", "),
             c(0)
+        ));
+    }
+    if has_consumed {
+        checks.push_str(&format!(
+            " AND (SELECT count(*) FROM unnest({0}) WITH ORDINALITY AS d (number, k), LATERAL ( \
+                 SELECT FROM @.inbox AS b WHERE b.shard = {1}[d.k] AND b.number = d.number OFFSET 0 \
+             ) AS b) = cardinality({0})",
+            d(1),
+            d(0)
+        ));
+        writes.push_str(&format!(
+            ", consumed AS (DELETE FROM @.inbox AS b USING unnest({}) WITH ORDINALITY AS d (number, k) \
+             WHERE (SELECT ok FROM checked) AND b.shard = {}[d.k] AND b.number = d.number)",
+            d(1),
+            d(0)
         ));
     }
     format!(

@@ -48,7 +48,7 @@ const MESSAGES: &str = "SELECT m.* FROM unnest($1, $2, $3) AS w (key, rows, byte
      ) AS m";
 
 /// What one statement reads at most. The rest of a large read is in the limits of each item.
-const ROWS: Bounds = Bounds { turns: 2, rows: 500, bytes: u64::MAX };
+const ROWS: Bounds = Bounds { turns: 1, rows: 500, bytes: u64::MAX };
 const WHOLE: Bounds = Bounds { turns: 2, rows: 64, bytes: u64::MAX };
 const ONE: Size = Size { rows: 1, bytes: 0 };
 

@@ -21,6 +21,9 @@ use super::output::LaneOutput;
 use super::purpose::Purpose;
 use super::tenures::Difference;
 
+/// The pause between two claims of a maintenance owner that waits for its shards. Its client does nothing else meanwhile.
+const MAINTENANCE_PAUSE: Duration = Duration::from_millis(50);
+
 /// A larger output buffer is not kept.
 const KEPT_OUTPUTS: usize = 256;
 
@@ -165,6 +168,11 @@ impl Lane {
         // A claim that found nothing is not repeated immediately.
         if self.tenures.is_over() {
             self.balance(now);
+        }
+        let is_visitor = self.options.role == SessionRole::Maintenance;
+        if is_visitor && self.tenures.is_short() && !self.stage.is_stopping() {
+            // Another client owns the store for a moment. Or a node has come, which the next claim learns.
+            self.calls.at(now + MAINTENANCE_PAUSE, Purpose::Claim);
         }
     }
 

@@ -44,7 +44,7 @@ pub struct Node {
 }
 
 impl Node {
-    /// A node that opens its session immediately. The seed must be random and generated for this process.
+    /// A node that opens its session immediately, unless it is a visitor. The seed must be random and generated for this process.
     pub fn new(options: NodeOptions, seed: u64, now: Moment) -> Node {
         let mut stream = Stream::of_seed(seed);
         let session = SessionId(u128::from(stream.draw()) << 64 | u128::from(stream.draw()));
@@ -66,7 +66,9 @@ impl Node {
             outputs: Vec::new(),
             options,
         };
-        node.issue(now, Purpose::Open);
+        if !node.options.is_visitor {
+            node.issue(now, Purpose::Open);
+        }
         node
     }
 
@@ -161,6 +163,9 @@ impl Node {
 
     /// Something may have changed in the store. `free` is how many more activities could run here now.
     pub fn handle_changes(&mut self, now: Moment, changes: &Changes, free: usize) {
+        if self.options.is_visitor {
+            return;
+        }
         if !changes.tasks.is_empty() {
             self.wants_tasks = true;
         }
@@ -451,6 +456,9 @@ impl Node {
     }
 
     fn end(&mut self, now: Moment) {
+        if self.options.is_visitor {
+            return self.ended();
+        }
         self.lease.handle_ending();
         self.membership.stop_looking();
         self.issue(now, Purpose::End);
@@ -489,5 +497,31 @@ impl Node {
         let Some(call) = purpose.call(self.id(), &self.options, begins) else { return };
         let id = self.calls.begin(purpose, now);
         self.outputs.push(NodeOutput::Call(id, call));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn n7_a_maintenance_owner_is_no_node_among_others() {
+        let served = ["charge".to_owned()].into();
+        let served = crate::store::Served { names: served, ..crate::store::Served::default() };
+        let options = NodeOptions { is_visitor: true, served, ..NodeOptions::default() };
+        let mut node = Node::new(options, 7, Moment::ZERO);
+        node.handle_gained(0, &ShardSet::ALL);
+        node.handle_changes(Moment::ZERO, &Changes::ALL, 10);
+        node.handle_time(Duration::from_secs(60), 10);
+        assert!(node.take_outputs().is_empty(), "it opens no session, reads no directory and takes no task");
+        assert_eq!(node.next_wake(), None);
+        let patience =
+            StopPatience { grace: Duration::ZERO, last_words: Duration::ZERO, store: Duration::from_secs(1) };
+        node.handle_stop(Duration::from_secs(61), patience);
+        node.handle_idle(Duration::from_secs(61));
+        let closing = node.take_outputs();
+        assert!(closing.iter().any(|output| matches!(output, NodeOutput::CloseLanes)), "{closing:?}");
+        node.handle_lane_ended(Duration::from_secs(61), 0);
+        assert!(matches!(node.take_outputs()[..], [NodeOutput::Ended]));
     }
 }

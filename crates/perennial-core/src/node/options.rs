@@ -13,6 +13,9 @@ pub struct NodeOptions {
     pub served: Served,
     /// How many lanes it has; none if it only works on tasks. Default 1.
     pub lanes: usize,
+    /// Whether it is a maintenance owner: it has lanes, but is no node among others. It opens no session, so that nobody
+    /// divides shards with it, takes no tasks, and gives its lanes no targets. Default `false`.
+    pub is_visitor: bool,
     /// Whether lanes give up their shards while other nodes on the same machine own some: together they use as many lanes
     /// as one of them would alone. More lanes than cores make batches smaller, and each batch costs more. Default `false`.
     pub shares_machine: bool,
@@ -43,6 +46,7 @@ impl Default for NodeOptions {
             info: NodeInfo { owns_shards: true, ..NodeInfo::default() },
             served: Served::default(),
             lanes: 1,
+            is_visitor: false,
             shares_machine: false,
             task_lease_ms: 30_000,
             lease_ms: 10_000,

@@ -134,7 +134,7 @@ impl Node {
     }
 
     pub(super) fn takes_tasks(&self) -> bool {
-        !self.options.served.is_empty() && !self.is_stopping
+        !self.options.served.is_empty() && !self.is_stopping && !self.options.is_visitor
     }
 
     pub(super) fn take_tasks(&mut self, now: Moment, free: usize) {

@@ -6,10 +6,12 @@ use std::time::{Duration, Instant};
 use perennial_core::store::{Commit, CommitOutcome, InstanceRow, RowChange, SessionId, Status};
 use perennial_postgres::open;
 use perennial_testkit::conformance::Subject;
-use perennial_testkit::conformance::instances::{Build, member, outgoing, row, start, status};
+use perennial_testkit::conformance::instances::{
+    Build, member, message, outgoing, row, start, start_request, status,
+};
 use perennial_testkit::postgres::{ServerOptions, TestServer};
 
-use crate::support::{Sql, options};
+use crate::support::{Sql, durable, options};
 
 const BATCHES: usize = 400;
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -171,4 +173,38 @@ fn s2_a_statement_commits_a_plain_batch_as_the_function_does() {
         (20..BATCHES as i64 * 3 / 4).contains(&calls),
         "both paths are taken: {calls} calls of the function"
     );
+}
+
+#[test]
+fn s2_a_statement_commits_turns_that_consume_messages() {
+    let server = TestServer::start(&ServerOptions::default().unsynced().set("track_functions", "all"));
+    let url = server.new_schema();
+    let store = Subject::over(open(&url, options().hints(false)).unwrap());
+    let session = store.own_all();
+    let (a, b) = (row(1, "a"), row(2, "b"));
+    let begun = store.sent(start_request(&a, "start"));
+    store.write(session, start(&b));
+    let events = ["first", "second"].map(|body| store.sent(message("b", None, body)));
+    let change = RowChange { version: Some("2.0.0".to_owned()), ..status(Status::Running) };
+    let batch = [
+        member(&a).turn(1, "started").changing(change).consuming([begun]),
+        member(&b).turn(2, "read").consuming(events),
+    ];
+    assert_eq!(store.commit(session, batch.clone()), [durable(), durable()]);
+    assert_eq!(store.inbox(session, 0, 10), []);
+    let found = store.find("a").unwrap();
+    assert_eq!((&*found.version, found.status), ("2.0.0", Status::Running));
+    // The function tells what cannot be written simply.
+    assert_eq!(store.commit(session, batch), [durable(), durable()], "the same bytes");
+    let gone = store.commit(session, [member(&a).turn(2, "read again").consuming([begun])]);
+    assert!(matches!(gone[..], [CommitOutcome::Conflict(_)]), "{gone:?}");
+    assert_eq!(store.turns(&a, 1, 0, 10).len(), 1);
+    let sql = Sql::in_schema(&url);
+    drop(store);
+    let started = Instant::now();
+    while calls_of_function(&sql) < 2 {
+        assert!(started.elapsed() < PATIENCE, "{} calls", calls_of_function(&sql));
+        thread::sleep(Duration::from_millis(20));
+    }
+    assert_eq!(calls_of_function(&sql), 2);
 }

@@ -111,6 +111,13 @@ fn write_plain_batches(store: &Subject, session: SessionId) {
     store.commit(session, some.iter().map(|row| member(row).turn(3, "third").changing(waits())));
     let mixed = some.iter().map(|row| member(row).turn(4, "fourth").changing(waits()));
     store.commit(session, mixed.chain(others.iter().map(start)));
+    let sent = some.iter().map(|row| store.sent(message(&row.id, None, "hello")));
+    let sent: Vec<_> = sent.collect();
+    let reads = |place: usize| member(&some[place]).turn(5, "read").consuming([sent[place]]);
+    store.commit(session, (2..5).map(reads));
+    store.commit(session, (5..8).map(|place| reads(place).changing(waits())));
+    store.commit(session, [reads(8), start(&row(9_000_031, "plan-9000031"))]);
+    store.commit(session, [reads(9).changing(waits()), start(&row(9_000_032, "plan-9000032"))]);
     for number in 5..7 {
         store.write(session, member(&some[0]).turn(number, "went on"));
         store.write(session, member(&some[1]).turn(number, "went on").changing(waits()));

@@ -131,6 +131,7 @@ impl Simulation {
             info: info.clone(),
             served: served.clone(),
             lanes,
+            is_visitor: false,
             shares_machine: false,
             task_lease_ms: self.plan.task_lease_ms,
             lease_ms: self.plan.lease_ms,

@@ -124,7 +124,8 @@ impl Client {
             Some(key) => Some(key),
             None => Some(self.row(id).await?.key),
         };
-        self.look_until(id, || async move {
+        let hint = || self.changed.ending_in(ShardId::of(id));
+        self.look_at_hints(hint, || async move {
             let row = self.row_of(id, key).await?;
             if row.status.is_final() { self.ending_of(&row).await.map(Some) } else { Ok(None) }
         })
@@ -202,10 +203,18 @@ impl Client {
         id: &str,
         look: impl Fn() -> F,
     ) -> Result<T, ClientError> {
-        let shard = ShardId::of(id);
+        self.look_at_hints(|| self.changed.of(ShardId::of(id)), look).await
+    }
+
+    /// Calls `look` until it returns something: at each hint, and periodically.
+    async fn look_at_hints<T, H: Future<Output = ()>, F: Future<Output = Result<Option<T>, ClientError>>>(
+        &self,
+        hint: impl Fn() -> H,
+        look: impl Fn() -> F,
+    ) -> Result<T, ClientError> {
         let mut pause = LOOK_PAUSES.0;
         loop {
-            let hint = self.changed.of(shard);
+            let hint = hint();
             if let Some(found) = look().await? {
                 return Ok(found);
             }

@@ -100,6 +100,7 @@ impl Driver {
                 healthy: options.shard.healthy,
                 info: info.clone(),
                 lanes,
+                is_visitor: role == SessionRole::Maintenance,
                 shares_machine: options.lanes == 0,
                 ..NodeOptions::default()
             },

@@ -10,7 +10,7 @@ use perennial::codec::{BlobDirectory, BlobStore, Codecs, Offload};
 use perennial::prelude::*;
 use tempfile::TempDir;
 
-use crate::support::{relaxed, soon};
+use super::support::{Place, relaxed, soon};
 
 const GO: ExternalEvent<String> = ExternalEvent::named("go");
 const HOUR: Duration = Duration::from_secs(3_600);
@@ -21,16 +21,17 @@ async fn length(ctx: OrchestrationContext, text: String) -> Result<usize, String
 }
 
 struct Home {
+    place: Place,
     directory: TempDir,
 }
 
 impl Home {
     fn new() -> Home {
-        Home { directory: tempfile::tempdir().unwrap() }
+        Home { place: Place::new(), directory: tempfile::tempdir().unwrap() }
     }
 
     fn url(&self) -> String {
-        format!("sqlite:{}", self.directory.path().join("shop.db").display())
+        self.place.url()
     }
 
     fn blobs(&self) -> Arc<BlobDirectory> {
@@ -83,9 +84,7 @@ async fn s13_a_large_payload_is_a_blob_over_a_restart_and_small_ones_are_not() {
     runtime.client().raise_event("a", GO, "small".to_owned()).await.unwrap();
     assert_eq!(soon(runtime.client().result("a")).await.unwrap().as_json(), "5005");
     assert_eq!(home.files().len(), 1);
-    let database = std::fs::metadata(home.directory.path().join("shop.db")).unwrap().len();
-    let wal = std::fs::read(home.directory.path().join("shop.db-wal")).unwrap_or_default();
-    assert!(!String::from_utf8_lossy(&wal).contains(&text("x")[..500]), "{database}");
+    assert!(!home.place.stored_text().contains(&text("x")[..500]));
     runtime.shutdown().await.unwrap();
 }
 

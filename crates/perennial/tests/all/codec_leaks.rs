@@ -4,12 +4,10 @@ use std::time::Duration;
 
 use perennial::codec::Codecs;
 use perennial::prelude::*;
-use perennial_sqlite::{SqliteOptions, SqliteStore};
-use tempfile::TempDir;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
-use crate::codecs::Masked;
-use crate::support::{relaxed, soon, until};
+use super::codecs::Masked;
+use super::support::{Place, relaxed, soon, until};
 
 type Outbox = UnboundedSender<String>;
 
@@ -85,7 +83,7 @@ async fn rich(ctx: OrchestrationContext, text: String) -> Result<String, String>
 }
 
 struct Home {
-    directory: TempDir,
+    place: Place,
     outbox: Outbox,
     tokens: UnboundedReceiver<String>,
 }
@@ -93,18 +91,15 @@ struct Home {
 impl Home {
     fn new() -> Home {
         let (outbox, tokens) = unbounded_channel();
-        let directory = tempfile::tempdir().unwrap();
-        let home = Home { directory, outbox, tokens };
-        drop(SqliteStore::open(home.path(), SqliteOptions::default().relaxed(true)).unwrap());
-        home
-    }
-
-    fn path(&self) -> std::path::PathBuf {
-        self.directory.path().join("shop.db")
+        let place = Place::new();
+        place.expect_encoded();
+        // Guests are there before the first runtime.
+        drop(place.guest());
+        Home { place, outbox, tokens }
     }
 
     fn url(&self) -> String {
-        format!("sqlite:{}", self.path().display())
+        self.place.url()
     }
 
     fn codecs() -> Codecs {
@@ -122,19 +117,15 @@ impl Home {
         Client::open_with_codecs(&self.url(), Home::codecs()).unwrap()
     }
 
-    /// Asserts that no file has the text of a payload.
+    /// Asserts that the text of no payload is stored.
     #[track_caller]
     fn is_tight(&self) {
-        for file in std::fs::read_dir(self.directory.path()).unwrap() {
-            let path = file.unwrap().path();
-            let bytes = std::fs::read(&path).unwrap_or_default();
-            let text = String::from_utf8_lossy(&bytes);
-            if let Some(place) = text.find("hush-") {
-                let around: String = text[place..].chars().take(300).collect();
-                let before: String = text[..place].chars().rev().take(600).collect();
-                let before: String = before.chars().rev().collect();
-                panic!("in plain in {path:?}: {before}>>>{around}");
-            }
+        let text = self.place.stored_text();
+        if let Some(place) = text.find("hush-") {
+            let around: String = text[place..].chars().take(300).collect();
+            let before: String = text[..place].chars().rev().take(600).collect();
+            let before: String = before.chars().rev().collect();
+            panic!("in plain: {before}>>>{around}");
         }
     }
 }

@@ -2,16 +2,12 @@
 //! key.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use perennial::Filter;
 use perennial::codec::{CodecError, Codecs, Encoded, PayloadCodec, PayloadContext};
 use perennial::prelude::*;
-use perennial_core::store::Store;
-use perennial_sqlite::{SqliteOptions, SqliteStore};
-use tempfile::TempDir;
 
-use crate::support::{relaxed, soon};
+use super::support::{Place, relaxed, soon};
 
 /// Masks text in the file under named keys, and detects payloads that were moved to another instance.
 #[derive(Clone)]
@@ -93,17 +89,17 @@ async fn keeper(ctx: OrchestrationContext, text: String) -> Result<String, Strin
     Ok(format!("{child}, {word}"))
 }
 
-struct Home {
-    directory: TempDir,
-}
+struct Home(Place);
 
 impl Home {
     fn new() -> Home {
-        Home { directory: tempfile::tempdir().unwrap() }
+        let place = Place::new();
+        place.expect_encoded();
+        Home(place)
     }
 
     fn url(&self) -> String {
-        format!("sqlite:{}", self.directory.path().join("shop.db").display())
+        self.0.url()
     }
 
     async fn runtime(&self, codecs: Codecs) -> Runtime {
@@ -120,13 +116,6 @@ impl Home {
         let runtime = self.runtime(Masked::codecs(&["k1"])).await;
         runtime.client().start(keeper, "a", "x".to_owned()).await.unwrap();
         until_waiting(&runtime.client(), "a").await;
-    }
-
-    /// Everything on disk, as text.
-    fn bytes(&self) -> String {
-        let files = std::fs::read_dir(self.directory.path()).unwrap();
-        let read = files.map(|file| std::fs::read(file.unwrap().path()).unwrap_or_default());
-        read.map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).collect()
     }
 }
 
@@ -172,7 +161,7 @@ async fn s10_payloads_are_encoded_on_disk_and_plain_for_code_over_a_restart() {
         assert_eq!(guest.query("a", "held", ()).await.unwrap().to_text(), "secret input");
     }
     guest.raise_event("a", GO, "secret event".to_owned()).await.unwrap();
-    let on_disk = home.bytes();
+    let on_disk = home.0.stored_text();
     assert!(
         !on_disk.contains("secret"),
         "payloads are in plain: {:?}",
@@ -186,7 +175,7 @@ async fn s10_payloads_are_encoded_on_disk_and_plain_for_code_over_a_restart() {
     assert_eq!(guest.status("a").await.unwrap().published.unwrap().to_text(), "secret status");
     assert!(guest.verify(|_| ()).await.unwrap().damage.is_empty());
     runtime.shutdown().await.unwrap();
-    assert!(!home.bytes().contains("secret"));
+    assert!(!home.0.stored_text().contains("secret"));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -293,12 +282,9 @@ async fn s10_a_codec_is_told_whose_payload_it_is() {
     runtime.client().start(child, "a", "x".to_owned()).await.unwrap();
     soon(runtime.client().result("a")).await.unwrap();
     runtime.shutdown().await.unwrap();
-    let path = home.directory.path().join("shop.db");
-    let store: Arc<dyn Store> = Arc::new(SqliteStore::open_guest(&path, SqliteOptions::default()).unwrap());
-    let (sender, receiver) = std::sync::mpsc::channel();
-    store.find("a", Box::new(move |row| sender.send(row.unwrap().unwrap()).unwrap()));
-    let row = receiver.recv().unwrap();
-    let history = home.guest(Codecs::default()).history("a").await.unwrap();
+    let guest = home.guest(Codecs::default());
+    let row = guest.status("a").await.unwrap();
+    let history = guest.history("a").await.unwrap();
     assert!(format!("{:?}", history.turns[0]).contains("@codec"));
     let payload = "x".into();
     let mine = codecs.encode(&payload, &PayloadContext::of(row.key)).unwrap();

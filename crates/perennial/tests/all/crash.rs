@@ -14,7 +14,6 @@ use crate::crash_load::guests::Guests;
 use crate::crash_load::verdict::{all_is_well, keep};
 use crate::crash_load::{Load, WorkOptions, work_here};
 use crate::support::{PATIENCE, Place};
-use crate::workers::Worker;
 
 fn number(variable: &str, default: u64) -> u64 {
     std::env::var(variable).ok().map_or(default, |text| text.parse().expect("a number"))
@@ -28,12 +27,23 @@ fn worker_process() {
 
 #[test]
 fn kill_minus_9_at_any_moment_loses_nothing_and_doubles_nothing() {
-    let kills = number("PERENNIAL_CRASH_KILLS", 100);
+    kill_again_and_again(&Place::new(), 100, &WorkOptions::default());
+}
+
+/// The next worker waits for the lease of the one that was killed.
+#[cfg(feature = "postgres")]
+#[test]
+fn n11_kill_minus_9_on_postgresql_loses_nothing_and_doubles_nothing() {
+    let shortest = WorkOptions { lease_ms: 1_000, ..WorkOptions::default() };
+    kill_again_and_again(&Place::on_postgres(), 15, &shortest);
+}
+
+fn kill_again_and_again(place: &Place, kills: u64, usual: &WorkOptions) {
+    let kills = number("PERENNIAL_CRASH_KILLS", kills);
     let seed = number("PERENNIAL_CRASH_SEED", u64::from(std::process::id()));
     println!("PERENNIAL_CRASH_SEED={seed} PERENNIAL_CRASH_KILLS={kills}");
     let mut rng = Rng::new(seed);
-    let place = Place::new();
-    let load = Load::at(place.path().parent().unwrap().to_owned());
+    let load = Load::at(place);
     // The guests continue whatever happens to the worker.
     let tokio = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let client = place.guest();
@@ -42,9 +52,9 @@ fn kill_minus_9_at_any_moment_loses_nothing_and_doubles_nothing() {
 
     let mut kills_under_load = 0;
     for kill in 0..kills {
-        let options = WorkOptions { max_resident: *rng.pick(&[0, 1_000]), ..WorkOptions::default() };
+        let options = WorkOptions { max_resident: *rng.pick(&[0, 1_000]), ..*usual };
         load.worker_is_at_work();
-        let mut worker = Worker::spawn("crash::worker_process", load.directory(), &options.settings());
+        let mut worker = load.worker("crash::worker_process", options);
         // Some die on the way to work, however long that takes here; most die at it.
         let is_let_in = rng.percent(70);
         while is_let_in && !load.worker_is_at_work() && worker.ended().is_none() {
@@ -61,18 +71,18 @@ fn kill_minus_9_at_any_moment_loses_nothing_and_doubles_nothing() {
         }
     }
     // A worker that may finish completes everything that was begun.
-    let options = WorkOptions { drains: true, ..WorkOptions::default() };
-    let mut last = Worker::spawn("crash::worker_process", load.directory(), &options.settings());
+    let options = WorkOptions { drains: true, ..*usual };
+    let mut last = load.worker("crash::worker_process", options);
     let is_over = tokio.block_on(async { tokio::time::timeout(2 * PATIENCE, guests.finish(lives)).await });
     load.finish();
     let ended = last.end_within(2 * PATIENCE).filter(|_| is_over.is_ok());
     let Some(ended) = ended else {
         let unfinished = tokio.block_on(guests.unfinished());
-        panic!("seed {seed}: never finished: {unfinished:?}; the store is kept in {:?}", keep(&place));
+        panic!("seed {seed}: never finished: {unfinished:?}; the store is kept in {:?}", keep(&load));
     };
     assert!(ended.success(), "seed {seed}: the last worker failed");
 
-    let acknowledged = tokio.block_on(all_is_well(&place, &load, &client));
+    let acknowledged = tokio.block_on(all_is_well(place, &load, &client));
     let repeated = load.interrupted_runs();
     println!(
         "{kills} kills, {kills_under_load} of them with work under way; {acknowledged} instances, {repeated} \

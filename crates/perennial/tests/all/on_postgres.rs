@@ -21,8 +21,16 @@ mod support {
     }
 }
 
+#[path = "blobs.rs"]
+mod blobs;
+#[path = "codec_leaks.rs"]
+mod codec_leaks;
 #[path = "codec_troubles.rs"]
 mod codec_troubles;
+#[path = "codecs.rs"]
+mod codecs;
+#[path = "damaged_rows.rs"]
+mod damaged_rows;
 #[path = "deleting.rs"]
 mod deleting;
 #[path = "explaining.rs"]
@@ -37,12 +45,16 @@ mod explaining_many;
 mod filters;
 #[path = "guests.rs"]
 mod guests;
+#[path = "maintenance.rs"]
+mod maintenance;
 #[path = "memory.rs"]
 mod memory;
 #[path = "neighbours.rs"]
 mod neighbours;
 #[path = "operations.rs"]
 mod operations;
+#[path = "preflight.rs"]
+mod preflight;
 #[path = "repairs.rs"]
 mod repairs;
 #[path = "results.rs"]

@@ -8,7 +8,6 @@ use crate::crash_load::guests::Guests;
 use crate::crash_load::verdict::{all_is_well, keep};
 use crate::crash_load::{Load, WorkOptions, work_here};
 use crate::support::{PATIENCE, Place};
-use crate::workers::Worker;
 
 /// The shortest that there is.
 const LEASE_MS: u64 = 1_000;
@@ -22,12 +21,12 @@ fn worker_process() {
 #[test]
 fn g8_a_process_that_was_stopped_past_its_lease_goes_on_and_loses_and_doubles_nothing() {
     let place = Place::new();
-    let load = Load::at(place.path().parent().unwrap().to_owned());
+    let load = Load::at(&place);
     let tokio = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let client = place.guest();
     let guests = Guests::new(client.clone(), load.clone());
     let options = WorkOptions { lease_ms: LEASE_MS, ..WorkOptions::default() };
-    let mut worker = Worker::spawn("paused::worker_process", load.directory(), &options.settings());
+    let mut worker = load.worker("paused::worker_process", options);
     let lives = tokio.block_on(async { guests.begin() });
     for pause in 0..4 {
         thread::sleep(Duration::from_millis(300 + 50 * pause));
@@ -45,7 +44,7 @@ fn g8_a_process_that_was_stopped_past_its_lease_goes_on_and_loses_and_doubles_no
     let is_over = tokio.block_on(async { tokio::time::timeout(PATIENCE, guests.finish(lives)).await });
     load.finish();
     let ended = worker.end_within(PATIENCE).filter(|_| is_over.is_ok());
-    let ended = ended.unwrap_or_else(|| panic!("it never finished; the store is kept in {:?}", keep(&place)));
+    let ended = ended.unwrap_or_else(|| panic!("it never finished; the store is kept in {:?}", keep(&load)));
     assert!(ended.success(), "it failed: {ended}");
     let seen = tokio.block_on(all_is_well(&place, &load, &client));
     println!("{seen} instances; guests: {:?}", guests.seen);

@@ -4,6 +4,8 @@ use perennial::prelude::*;
 use perennial::replay::PreflightReport;
 use perennial::{Filter, RuntimeBuilder};
 
+use super::support::Place;
+
 const GO: ExternalEvent<bool> = ExternalEvent::named("go");
 
 #[activity]
@@ -53,15 +55,15 @@ mod tomorrow {
 }
 
 struct Shop {
-    _directory: tempfile::TempDir,
+    _place: Place,
     url: String,
     runtime: Runtime,
 }
 
 /// A shop with three parcels that wait, and one that is done.
 async fn shop() -> Shop {
-    let directory = tempfile::tempdir().unwrap();
-    let url = format!("sqlite:{}", directory.path().join("shop.db").display());
+    let place = Place::new();
+    let url = place.url();
     let runtime = Runtime::open(&url).register(parcel).register(pick).start().await.unwrap();
     let client = runtime.client();
     for id in ["p-1", "p-2", "p-3", "done"] {
@@ -74,7 +76,7 @@ async fn shop() -> Shop {
             tokio::task::yield_now().await;
         }
     }
-    Shop { _directory: directory, url, runtime }
+    Shop { _place: place, url, runtime }
 }
 
 async fn check(builder: RuntimeBuilder) -> PreflightReport {
@@ -151,10 +153,10 @@ async fn p8_preflight_survives_code_that_panics_or_never_rests() {
 async fn p8_preflight_reports_a_bad_registration_or_store_as_an_error() {
     let twice = Runtime::open("sqlite:nowhere.db").register(parcel).register(parcel).preflight().await;
     assert!(twice.unwrap_err().to_string().starts_with("PER-0603"));
-    let directory = tempfile::tempdir().unwrap();
-    let url = format!("sqlite:{}", directory.path().join("none.db").display());
-    assert!(Runtime::open(&url).register(parcel).preflight().await.is_err(), "a preflight creates no store");
-    assert!(!directory.path().join("none.db").exists());
+    let place = Place::new();
+    let checked = Runtime::open(place.url()).register(parcel).preflight().await;
+    assert!(checked.is_err(), "a preflight creates no store");
+    assert!(!place.exists());
 }
 
 #[tokio::test]

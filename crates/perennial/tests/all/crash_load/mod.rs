@@ -16,9 +16,10 @@ use std::time::Duration;
 use perennial::history::EventId;
 use perennial::{ActivityContext, Client, ClientError, Filter, Payload, Runtime, RuntimeOptions, Status};
 use perennial_testkit::invariants::ClientLog;
+use tempfile::TempDir;
 
-use crate::support::{failed, number};
-use crate::workers::DIRECTORY;
+use crate::support::{Place, failed, number};
+use crate::workers::{DIRECTORY, Worker};
 use kinds::{GOOD_ATTEMPT, PROGRESS, pings};
 
 /// What the worker starts itself, and how many of each it has under way.
@@ -31,6 +32,9 @@ const KINDS: [(&str, usize); 7] = [
     ("heartbeats", 2),
     ("family", 2),
 ];
+
+/// Names the store of a worker process.
+const STORE: &str = "PERENNIAL_CRASH_STORE";
 
 /// How a worker process works. It is told through its environment.
 #[derive(Clone, Copy)]
@@ -67,7 +71,7 @@ impl Default for WorkOptions {
 /// Is a worker process, if this process is one.
 pub(crate) fn work_here() {
     let Some(directory) = std::env::var_os(DIRECTORY) else { return };
-    let load = Load::at(directory.into());
+    let load = Load::of(directory.into(), std::env::var(STORE).unwrap());
     let tokio = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     tokio.block_on(load.work(WorkOptions::of_environment()));
 }
@@ -76,13 +80,35 @@ pub(crate) fn work_here() {
 #[derive(Clone)]
 pub(crate) struct Load {
     directory: Arc<PathBuf>,
+    store: Arc<str>,
     log: Arc<File>,
+    /// Deletes the directory in the end, where it is not that of the store.
+    _own: Option<Arc<TempDir>>,
 }
 
 impl Load {
-    pub(crate) fn at(directory: PathBuf) -> Load {
+    /// A load on a store that is empty.
+    pub(crate) fn at(place: &Place) -> Load {
+        match place.directory() {
+            Some(directory) => Load::of(directory, place.url()),
+            None => {
+                let own = tempfile::tempdir().unwrap();
+                let load = Load::of(own.path().to_owned(), place.url());
+                Load { _own: Some(Arc::new(own)), ..load }
+            }
+        }
+    }
+
+    fn of(directory: PathBuf, store: String) -> Load {
         let log = OpenOptions::new().create(true).append(true).open(directory.join("log")).unwrap();
-        Load { directory: Arc::new(directory), log: Arc::new(log) }
+        Load { directory: Arc::new(directory), store: store.into(), log: Arc::new(log), _own: None }
+    }
+
+    /// Starts a worker process: this program, as its test of this name.
+    pub(crate) fn worker(&self, test: &str, options: WorkOptions) -> Worker {
+        let mut settings = options.settings();
+        settings.push((STORE, self.url()));
+        Worker::spawn(test, &self.directory, &settings)
     }
 
     pub(crate) fn directory(&self) -> &Path {
@@ -90,7 +116,7 @@ impl Load {
     }
 
     pub(crate) fn url(&self) -> String {
-        format!("sqlite:{}", self.directory.join("shop.db").display())
+        self.store.to_string()
     }
 
     fn note(&self, line: &str) {

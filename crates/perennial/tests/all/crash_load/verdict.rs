@@ -56,8 +56,8 @@ fn updates_are_there_once(load: &Load, snapshot: &Snapshot) {
 }
 
 /// Keeps the files of a failed run, and says where.
-pub(crate) fn keep(place: &Place) -> PathBuf {
-    let from = place.path().parent().unwrap().to_owned();
+pub(crate) fn keep(load: &Load) -> PathBuf {
+    let from = load.directory();
     let to = std::env::temp_dir().join(format!("perennial-crash-{}", std::process::id()));
     fs::create_dir_all(&to).unwrap();
     for entry in fs::read_dir(from).unwrap() {

@@ -71,6 +71,29 @@ impl Schema {
         })
     }
 
+    /// All columns of all tables.
+    pub(super) fn stored_text(&self) -> String {
+        const COLUMNS: &str = "SELECT table_name::text, column_name::text, data_type::text \
+             FROM information_schema.columns WHERE table_schema = $1";
+        self.with(async |client| {
+            let mut text = String::new();
+            let columns =
+                client.query(COLUMNS, &[&self.name()]).await.map_err(|error| format!("{error:?}"))?;
+            for column in columns {
+                let (table, name, type_): (String, String, String) =
+                    (column.get(0), column.get(1), column.get(2));
+                let shown = match &*type_ {
+                    "bytea" => format!("encode({name}, 'escape')"),
+                    _ => format!("{name}::text"),
+                };
+                let all = format!("SELECT coalesce(string_agg({shown}, chr(10)), '') FROM {table}");
+                let all = client.query_one(&all, &[]).await.map_err(|error| format!("{error:?}"))?;
+                text.push_str(&format!("{table}.{name}\n{}\n", all.get::<_, String>(0)));
+            }
+            Ok(text)
+        })
+    }
+
     pub(super) fn snapshot(&self) -> Snapshot {
         let name = self.name();
         self.with(async |mut client| snapshot::read(&mut client, name).await)

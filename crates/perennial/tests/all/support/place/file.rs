@@ -45,6 +45,13 @@ impl File {
         Snapshot { rows: Some(rows), ..Snapshot::read(&guest).unwrap() }
     }
 
+    /// All files of the directory: the database and its log.
+    pub(super) fn stored_text(&self) -> String {
+        let files = fs::read_dir(self.directory.path()).unwrap();
+        let read = files.map(|file| fs::read(file.unwrap().path()).unwrap_or_default());
+        read.map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).collect()
+    }
+
     /// A copy of the database as it is at one moment.
     fn copy(&self) -> PathBuf {
         let number = self.copies.fetch_add(1, Ordering::Relaxed);
