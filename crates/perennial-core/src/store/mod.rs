@@ -74,8 +74,8 @@ pub use request::{NewRequest, RequestNumber, RequestOutcome, RequestPage, Reques
 pub use row::{InstanceRow, NewInstance, RowChange, Status, row_checksum};
 pub use row_digest::RowDigest;
 pub use session::{
-    Directory, Gap, Lease, NewSession, NodeInfo, OwnedShard, Replaced, SessionId, SessionRole, SessionRow,
-    ShardOwner,
+    Directory, Gap, Lease, NewSession, NodeInfo, NodeLoad, OwnedShard, Replaced, SessionId, SessionRole,
+    SessionRow, ShardOwner,
 };
 pub use shard_set::ShardSet;
 pub use shown_url::shown_url;

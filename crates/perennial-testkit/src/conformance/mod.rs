@@ -300,6 +300,7 @@ macro_rules! __store_rules {
             s7_stats_count_all_kinds_of_rows
             s7_stats_count_exactly_up_to_ten_thousand
             s7_the_lag_is_that_of_the_earliest_instance_that_can_continue
+            h42_the_earliest_due_time_of_each_shard_is_known
             s7_a_deleted_instance_leaves_no_rows
             s7_only_ended_instances_are_deleted
             s7_the_id_of_a_deleted_instance_is_free_at_once

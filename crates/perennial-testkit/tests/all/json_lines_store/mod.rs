@@ -434,7 +434,14 @@ impl Store for JsonLinesStore {
             let begins: Vec<String> =
                 blocked.map(|blocked| serde_json::to_string(blocked).expect("it is JSON")).collect();
             let counted = begins.iter().map(String::as_str).take(Count::EXACT as usize + 1);
-            Ok(StoreDetails { blocked: StoreDetails::count_blocked(counted), bytes: Vec::new() })
+            let wakes =
+                tables.instances.values().filter(|row| !row.status.is_final() && row.blocked.is_none());
+            let due = wakes.filter_map(|row| row.wake_at_ms.map(|due_ms| (row.shard.0, due_ms)));
+            Ok(StoreDetails {
+                blocked: StoreDetails::count_blocked(counted),
+                bytes: Vec::new(),
+                earliest: StoreDetails::earliest_of(due),
+            })
         });
     }
 
