@@ -10,6 +10,7 @@ mod http;
 mod nodes;
 mod peers;
 mod postgres;
+mod recording;
 mod workloads;
 
 use std::path::PathBuf;
@@ -79,6 +80,8 @@ enum Workload {
     Idle,
     /// The HTTP API: starts, streams, slow readers, and lists of 1,000,000 instances
     Http,
+    /// Hello and sequence without and with a recorder of metrics, in turns
+    Metrics,
     /// A plain program that writes the same rows: the machine's limit
     Bare,
 }
@@ -136,6 +139,7 @@ async fn measure(
         Workload::Sleepers => workloads::sleepers(place, 1_000_000 / scale).await?,
         Workload::Idle => workloads::idle(place).await?,
         Workload::Http => http::measure(place, runs, scale).await?,
+        Workload::Metrics => recording::measure(place, runs, scale).await?,
         Workload::Bare => match place.server() {
             Some(server) => postgres::bare(server, runs, scale).await?,
             None => bare::measure(runs, scale)?,

@@ -27,6 +27,7 @@
 
 mod arguments;
 mod batch;
+mod by_end;
 mod check;
 mod commit;
 mod connection;

@@ -12,16 +12,17 @@ use perennial_core::store::{
 use tokio_postgres::types::{ToSql, Type};
 use uuid::Uuid;
 
+use crate::by_end;
 use crate::connection::Argument;
 use crate::new_rows::ORDER_KEY_BYTES;
 use crate::row::{bound, column, instance_columns, read_number, shown, status_code, storable, uuid};
 use crate::store::Inner;
 
 /// Number of rows read at once.
-const CHUNK: usize = 500;
+pub(crate) const CHUNK: usize = 500;
 /// Conditions that the server evaluates for every source. `$1` is the key after which the page continues, `$2` the
 /// number of rows.
-const CONDITIONS: &str = "($3::smallint[] IS NULL OR i.status = ANY ($3)) AND ($4::text IS NULL OR i.name = $4) \
+pub(crate) const CONDITIONS: &str = "($3::smallint[] IS NULL OR i.status = ANY ($3)) AND ($4::text IS NULL OR i.name = $4) \
      AND ($5::text IS NULL OR i.version = $5) AND ($6::text IS NULL OR starts_with(i.id, $6)) \
      AND ($7::boolean IS NULL OR (i.blocked IS NOT NULL) = $7) AND ($8::text IS NULL OR i.parent_key = $8) \
      AND ($9::bigint IS NULL OR i.created_ms >= $9) AND ($10::bigint IS NULL OR i.created_ms < $10) \
@@ -152,6 +153,9 @@ pub(crate) async fn list(
     if names_nothing(filter) {
         return Ok(Page::default());
     }
+    if let Some(place) = filter.by_end {
+        return by_end::list(inner, filter, place, limit).await;
+    }
     let limit = limit.max(1);
     let wanted = limit.saturating_add(1);
     let mut rows = Vec::new();
@@ -214,7 +218,7 @@ fn in_order(mut rows: Vec<InstanceRow>, newest_first: bool) -> Vec<InstanceRow> 
 }
 
 /// Reads the first rows of a source that match.
-async fn gather(
+pub(crate) async fn gather(
     inner: &Inner,
     source: &Source,
     filter: &Criteria,
@@ -242,6 +246,46 @@ async fn gather(
     }
 }
 
+/// The parameters of [`CONDITIONS`], from `$3`.
+pub(crate) struct Conditions<'a> {
+    filter: &'a Criteria,
+    statuses: Option<Vec<i16>>,
+    blocked: Option<bool>,
+    parent: Option<String>,
+    created: (Option<i64>, Option<i64>),
+    ended: (Option<i64>, Option<i64>),
+}
+
+pub(crate) fn conditions(filter: &Criteria) -> Conditions<'_> {
+    let codes = || filter.statuses.iter().map(|status| status_code(*status)).collect();
+    Conditions {
+        filter,
+        statuses: (!filter.statuses.is_empty()).then(codes),
+        // An instance that waits for code is not blocked, although its row says why it waits.
+        blocked: filter.blocked.filter(|blocked| *blocked),
+        parent: filter.parent.map(|parent| parent.to_string()),
+        created: (filter.created_from_ms.map(bound), filter.created_before_ms.map(bound)),
+        ended: (filter.ended_from_ms.map(bound), filter.ended_before_ms.map(bound)),
+    }
+}
+
+impl Conditions<'_> {
+    pub(crate) fn arguments(&self) -> [Argument<'_>; 10] {
+        [
+            (&self.statuses, Type::INT2_ARRAY),
+            (&self.filter.name, Type::TEXT),
+            (&self.filter.version, Type::TEXT),
+            (&self.filter.id_prefix, Type::TEXT),
+            (&self.blocked, Type::BOOL),
+            (&self.parent, Type::TEXT),
+            (&self.created.0, Type::INT8),
+            (&self.created.1, Type::INT8),
+            (&self.ended.1, Type::INT8),
+            (&self.ended.0, Type::INT8),
+        ]
+    }
+}
+
 /// Runs one of a source's statements with all parameters.
 async fn query_source(
     inner: &Inner,
@@ -251,34 +295,15 @@ async fn query_source(
     after: Uuid,
     limit: i64,
 ) -> Result<Vec<tokio_postgres::Row>, StoreError> {
-    let statuses: Option<Vec<i16>> = (!filter.statuses.is_empty())
-        .then(|| filter.statuses.iter().map(|status| status_code(*status)).collect());
-    // An instance that waits for code is not blocked, although its row says why it waits.
-    let blocked = filter.blocked.filter(|blocked| *blocked);
-    let parent = filter.parent.map(|parent| parent.to_string());
-    let (from, before) = (filter.created_from_ms.map(bound), filter.created_before_ms.map(bound));
-    let (ended_before, ended_from) = (filter.ended_before_ms.map(bound), filter.ended_from_ms.map(bound));
-    let own = values(source);
-    let mut arguments: Vec<Argument<'_>> = vec![
-        (&after, Type::UUID),
-        (&limit, Type::INT8),
-        (&statuses, Type::INT2_ARRAY),
-        (&filter.name, Type::TEXT),
-        (&filter.version, Type::TEXT),
-        (&filter.id_prefix, Type::TEXT),
-        (&blocked, Type::BOOL),
-        (&parent, Type::TEXT),
-        (&from, Type::INT8),
-        (&before, Type::INT8),
-        (&ended_before, Type::INT8),
-        (&ended_from, Type::INT8),
-    ];
+    let (given, own) = (conditions(filter), values(source));
+    let mut arguments: Vec<Argument<'_>> = vec![(&after, Type::UUID), (&limit, Type::INT8)];
+    arguments.extend(given.arguments());
     arguments.extend(own.iter().map(|(value, type_)| (&**value as &(dyn ToSql + Sync), type_.clone())));
     inner.query_planned(&STATEMENTS[kind(source)][statement], &arguments).await
 }
 
 /// Chooses the sources that together contain every match and have the fewest other rows.
-async fn sources(
+pub(crate) async fn sources(
     inner: &Inner,
     filter: &Criteria,
     needs_sorting: fn(&Source) -> bool,

@@ -56,7 +56,22 @@ pub(crate) async fn details(inner: &Inner) -> Result<StoreDetails, StoreError> {
     Ok(StoreDetails {
         blocked: StoreDetails::count_blocked(begins.iter().map(String::as_str)),
         bytes: PARTS.into_iter().zip(sizes).collect(),
+        earliest: earliest(inner).await?,
     })
+}
+
+/// The earliest due time of each shard.
+const EARLIEST: &str = "SELECT s.shard, d.wake_at_ms FROM @.shards AS s CROSS JOIN LATERAL \
+     (SELECT i.wake_at_ms FROM @.instances AS i WHERE i.shard = s.shard AND i.wake_at_ms IS NOT NULL AND i.status < 2 \
+      AND i.blocked IS NULL ORDER BY i.wake_at_ms, i.key LIMIT 1) AS d";
+
+async fn earliest(inner: &Inner) -> Result<Vec<(u8, u64)>, StoreError> {
+    let rows = inner.query(EARLIEST, &[], Access::Reads).await?;
+    let due = rows.iter().map(|row| {
+        let shard: i16 = column(row, 0)?;
+        Ok((u8::try_from(shard).unwrap_or_default(), read_number(row, 1)?))
+    });
+    Ok(StoreDetails::earliest_of(due.collect::<Result<Vec<_>, StoreError>>()?))
 }
 
 pub(crate) async fn stats(inner: &Inner) -> Result<StoreStats, StoreError> {

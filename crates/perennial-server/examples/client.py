@@ -5,10 +5,12 @@
 
 Starts instance ID of orchestration NAME, follows its history, raises EVENT when the first turn is recorded, waits for the
 result, and lists the instances of that orchestration. INPUT and PAYLOAD are JSON. The stream goes on through restarts of
-the server: every turn is printed once.
+the server: every turn is printed once. If the server wants a token, it is taken from the variable PERENNIAL_TOKEN.
 """
 
+import base64
 import json
+import os
 import sys
 import time
 import urllib.error
@@ -25,9 +27,15 @@ class Problem(Exception):
         self.retryable = members["retryable"]
 
 
+# What a restart of the server, or of a proxy before it, looks like.
+AWAY = (urllib.error.URLError, ConnectionError, TimeoutError, OSError)
+
+
 class Client:
-    def __init__(self, url, token=None):
+    def __init__(self, url, token=None, patience=60):
         self.base = url.rstrip("/") + "/api/v1/"
+        # For how many seconds a server may be away.
+        self.patience = patience
         self.headers = {"Content-Type": "application/json"}
         if token:
             self.headers["Authorization"] = f"Bearer {token}"
@@ -39,19 +47,23 @@ class Client:
         try:
             return urllib.request.urlopen(request, timeout=timeout)
         except urllib.error.HTTPError as error:
+            if error.headers.get_content_type() != "application/problem+json":
+                raise
             raise Problem(json.load(error)) from None
 
     def call(self, method, path, body=None, headers=None):
         """Sends a request, and again while the server cannot be reached: all requests here can be repeated."""
+        until = time.monotonic() + self.patience
         while True:
             try:
                 with self.open(method, path, body, headers) as answer:
                     return json.load(answer)
             except Problem as problem:
-                if not problem.retryable:
+                if not problem.retryable or time.monotonic() > until:
                     raise
-            except (urllib.error.URLError, ConnectionError, TimeoutError):
-                pass
+            except AWAY:
+                if time.monotonic() > until:
+                    raise
             time.sleep(0.2)
 
     def start(self, name, instance, payload):
@@ -80,25 +92,31 @@ class Client:
 
     def follow(self, instance):
         """Yields messages about an instance. Goes on behind the last one when the connection is lost."""
-        last = None
+        last, away_since = None, None
         while True:
             headers = {"Last-Event-ID": last} if last else {}
             try:
                 path = "stream?" + urllib.parse.urlencode({"instance": instance})
                 with self.open("GET", path, headers=headers, timeout=40) as stream:
+                    away_since = None
                     for kind, identity, data in messages(stream):
                         if kind == "end":
                             break
                         last = identity or last
                         yield kind, data
-            except (urllib.error.URLError, ConnectionError, TimeoutError, OSError):
-                pass
+            except (Problem, *AWAY) as error:
+                away_since = away_since or time.monotonic()
+                is_final = isinstance(error, Problem) and not error.retryable
+                if is_final or time.monotonic() > away_since + self.patience:
+                    raise
             time.sleep(0.2)
 
 
 def segment(name):
     """An id or name as one segment of a path."""
-    return urllib.parse.quote(name, safe="") if name not in (".", "..") else "~" + {".": "Lg", "..": "Li4"}[name]
+    if name in ("", ".", "..") or name.startswith("~"):
+        return "~" + base64.urlsafe_b64encode(name.encode()).decode().rstrip("=")
+    return urllib.parse.quote(name, safe="")
 
 
 def messages(stream):
@@ -121,7 +139,7 @@ def messages(stream):
 
 def main():
     url, name, instance, payload, event, content = sys.argv[1:]
-    client = Client(url)
+    client = Client(url, os.environ.get("PERENNIAL_TOKEN"))
     started = client.start(name, instance, json.loads(payload))
     print("started", started["id"], flush=True)
     for kind, data in client.follow(instance):

@@ -117,7 +117,8 @@ impl Ask {
         self.answer(StatusCode::OK, value)
     }
 
-    /// An answer with an ETag, or 304 if the caller has it. `is_final` says that it never changes.
+    /// An answer with an ETag, or 304 if the caller has it. `is_final` says that it rarely changes: the caller keeps it, and
+    /// asks whether it is still the same, since the id may be another instance's by then.
     pub(crate) fn tagged(&self, value: &impl Serialize, is_final: bool) -> Answered {
         let body = answer::json(value, self.payloads())?;
         self.tagged_bytes(body, is_final)
@@ -125,12 +126,22 @@ impl Ask {
 
     pub(crate) fn tagged_bytes(&self, body: Vec<u8>, is_final: bool) -> Answered {
         let tag = format!("\"{}\"", hex(&Sha256::digest(&body)[..16]));
+        self.with_tag(&tag, body, is_final)
+    }
+
+    /// An answer with a tag that recognises something else than its bytes, without those that only the time changes.
+    pub(crate) fn tagged_by(&self, recognised: &[u8], body: Vec<u8>) -> Answered {
+        let tag = format!("W/\"{}\"", hex(&Sha256::digest(recognised)[..16]));
+        self.with_tag(&tag, body, false)
+    }
+
+    fn with_tag(&self, tag: &str, body: Vec<u8>, is_final: bool) -> Answered {
         let known = self.headers.get(header::IF_NONE_MATCH).and_then(|known| known.to_str().ok());
         let is_known = known.is_some_and(|known| {
             known
                 .split(',')
                 .map(|known| known.trim().trim_start_matches("W/"))
-                .any(|known| known == tag || known == "*")
+                .any(|known| known == tag.trim_start_matches("W/") || known == "*")
         });
         let mut response = match is_known {
             true => {
@@ -140,11 +151,11 @@ impl Ask {
             }
             false => answer::respond(StatusCode::OK, body),
         };
-        if let Ok(tag) = HeaderValue::from_str(&tag) {
+        if let Ok(tag) = HeaderValue::from_str(tag) {
             response.headers_mut().insert(header::ETAG, tag);
         }
         if is_final {
-            let cached = HeaderValue::from_static("private, max-age=31536000, immutable");
+            let cached = HeaderValue::from_static("private, no-cache");
             response.headers_mut().insert(header::CACHE_CONTROL, cached);
         }
         Ok(response)

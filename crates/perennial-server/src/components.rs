@@ -6,7 +6,7 @@ use crate::listing::STATUSES;
 use crate::routes;
 use crate::schema::{
     Schema, all_of, array, boolean, component, integer, map, named, nullable, object, payload, reference,
-    string, time,
+    signed, string, time,
 };
 
 /// The schemas, each with its name.
@@ -164,6 +164,7 @@ fn wait_schema() -> Schema {
         &[("text", string()), ("kind", named(WAITS))],
         &[
             ("remedy", string()),
+            ("unit", string()),
             ("since_ms", nullable(time())),
             ("until_ms", time()),
             ("due_ms", time()),
@@ -317,6 +318,10 @@ fn node_schema() -> Schema {
             ("tags", array(string())),
             ("slots", integer()),
             ("free_slots", nullable(integer())),
+            ("turn_threads", integer()),
+            ("busy_turn_threads", nullable(integer())),
+            ("residents", nullable(integer())),
+            ("clock_offset_ms", nullable(signed())),
         ],
         &[],
     )

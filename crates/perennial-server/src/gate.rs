@@ -11,7 +11,7 @@ use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header};
 use futures_util::FutureExt;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
-use perennial::ErrorCode;
+use perennial::{ErrorCode, InstanceKey};
 use tracing::Instrument;
 
 use crate::access::{COOKIE, check_host, check_origin, is_allowed_origin};
@@ -41,11 +41,12 @@ const TURN_PATIENCE: Duration = Duration::from_secs(5);
 pub(crate) async fn handle(server: Arc<Server>, request: Request<Body>) -> Response<Body> {
     let (mut parts, body) = request.into_parts();
     let measured = server.meters.begin(&parts.method, parts.uri.path());
-    let span = request_span::open(&mut parts);
+    let span = request_span::open(&mut parts, server.options.secure);
     let allowed_origin = is_allowed_origin(&server.options, &parts.headers)
         .then(|| parts.headers.get(header::ORIGIN).cloned())
         .flatten();
     let is_head = parts.method == Method::HEAD;
+    let is_chunked = parts.headers.contains_key(header::TRANSFER_ENCODING);
     let answering = answer(Arc::clone(&server), parts, body).instrument(span.clone());
     let handled = AssertUnwindSafe(answering).catch_unwind().await;
     let answered = handled.unwrap_or_else(|_| {
@@ -66,6 +67,11 @@ pub(crate) async fn handle(server: Arc<Server>, request: Request<Body>) -> Respo
     headers.entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     headers.insert(header::REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
+    if is_chunked {
+        // A proxy may have gone by another length, which is dropped before the request gets here, and has not seen what
+        // follows as a request.
+        headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
+    }
     if is_head {
         *response.body_mut() = Body::empty();
     }
@@ -110,7 +116,7 @@ async fn answer(server: Arc<Server>, mut parts: Parts, body: Body) -> Result<Res
             ));
         }
     };
-    request_span::route(route);
+    request_span::route(route, &parts);
     let identified = caller.clone();
     let caller = caller.unwrap_or(Caller { name: String::new(), role: Role::Reader });
     check_role(&server, route, &caller)?;
@@ -121,7 +127,7 @@ async fn answer(server: Arc<Server>, mut parts: Parts, body: Body) -> Result<Res
         return Err(Problem::new(ErrorCode::Stopping, "the server is stopping"));
     }
     if server.client.is_stopping() && needs != Needs::Nobody {
-        return Err(Problem::new(ErrorCode::Stopped, "the runtime of this process has stopped"));
+        return Err(stopped());
     }
     let query = Query::parse(parts.uri.query(), &route.parameters)?;
     let decode = |(name, value): (&'static str, &str)| Ok((name, segment::decode(value)?));
@@ -141,6 +147,7 @@ async fn run(mut ask: Ask) -> Result<Response<Body>, Problem> {
     }
     let is_change = route.needs == Needs::Operator;
     let (caller, id) = (ask.caller.name.clone(), ask.id().to_owned());
+    let key = if is_change { logged_key(&ask).await } else { None };
     let repeatable = route.idempotent || route.keyed && ask.idempotency_key()?.is_some();
     let patience = HANDLER_PATIENCE + ask.wait().unwrap_or_default();
     let answered = match tokio::time::timeout(patience, (route.handler)(ask)).await {
@@ -151,14 +158,52 @@ async fn run(mut ask: Ask) -> Result<Response<Body>, Problem> {
         )),
         Err(_) => Err(Problem::new(ErrorCode::TooSlow, "the store did not answer in time")),
     };
+    let answered = match answered {
+        // Of a request that changes nothing, no outcome can be unknown.
+        Err(problem)
+            if problem.code() == ErrorCode::OutcomeUnknown && !is_change && server.client.is_stopping() =>
+        {
+            Err(stopped())
+        }
+        answered => answered,
+    };
     if is_change {
         let outcome = match &answered {
             Ok(response) => response.status().as_u16().to_string(),
             Err(problem) => problem.code().to_string(),
         };
-        tracing::info!(target: crate::LOG, caller, route = route.name, instance = id, outcome, "change");
+        let made = answered.as_ref().ok().and_then(|response| response.extensions().get::<Made>());
+        let (id, key) = match made {
+            Some(Made { id, key }) => (id, Some(*key)),
+            None => (&id, key),
+        };
+        let key = key.map(|key| key.to_string());
+        tracing::info!(target: crate::LOG, caller, route = route.name, instance = id, key, outcome, "change");
     }
     answered.map_err(|problem| problem.repeatable(repeatable))
+}
+
+fn stopped() -> Problem {
+    Problem::new(ErrorCode::Stopped, "the runtime of this process has stopped")
+}
+
+/// An instance that a request started, for the log.
+#[derive(Clone)]
+pub(crate) struct Made {
+    pub(crate) id: String,
+    pub(crate) key: InstanceKey,
+}
+
+/// The key of the instance that a request is about to change, if somebody reads the log: afterwards the instance may be
+/// gone, or its id another's.
+async fn logged_key(ask: &Ask) -> Option<InstanceKey> {
+    if ask.id().is_empty() || !tracing::enabled!(target: crate::LOG, tracing::Level::INFO) {
+        return None;
+    }
+    match ask.query.key("key") {
+        Ok(None) => ask.server.client.status(ask.id()).await.ok().map(|view| view.key),
+        given => given.ok().flatten(),
+    }
 }
 
 /// Who sends a request.

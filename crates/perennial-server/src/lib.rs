@@ -30,7 +30,7 @@
 //! | `query`, `segment`, `cursor` | parameters; ids in paths; places in lists |
 //! | `route`, `schema`, `components`, `openapi` | the table of routes, and the document |
 //! | `routes` | the handlers, one file per group |
-//! | `listing`, `listed`, `turn_walk` | filters of lists and bounded scans; their rows; pages of histories |
+//! | `listing`, `list_pages`, `listed`, `turn_walk` | filters of lists; pages and bounded scans; their rows; histories |
 //! | `histories`, `timeline` | what was computed from histories, brought forward by new turns |
 //! | `stream` | live changes whose cursor is the history |
 //! | `operations` | work over all instances of a filter |
@@ -45,6 +45,7 @@ mod cursor;
 mod dashboard;
 mod gate;
 mod histories;
+mod list_pages;
 mod listed;
 mod listing;
 mod meters;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
-use perennial::explain::Wait;
+use perennial::explain::{Wait, WaitReason};
 use perennial::history::{Ending, Turn};
 use perennial::{Client, ClientError, InstanceKey, InstanceView, StoreError};
 use serde::Serialize;
@@ -100,6 +100,14 @@ impl Listed {
             listed.push(Listed { instance, waits_for, more_waits, outcome });
         }
         Ok(listed)
+    }
+
+    /// Removes the texts of a wait and of those of its children.
+    pub(crate) fn forget_text(wait: &mut Wait) {
+        wait.text.clear();
+        if let WaitReason::Child { waits, .. } = &mut wait.reason {
+            waits.iter_mut().for_each(Listed::forget_text);
+        }
     }
 
     /// The row as a caller sees it.

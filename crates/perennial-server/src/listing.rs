@@ -1,24 +1,19 @@
-//! Filters of lists. Most are answered from indexes; the others are scanned, within limits of rows and time.
+//! Filters of lists. Most are answered from indexes; the others are scanned, see `list_pages`.
 
 use std::collections::BTreeSet;
-use std::time::{Duration, Instant};
 
-use perennial::client::{Count, PageKey, TaskState};
+use perennial::client::TaskState;
 use perennial::explain::WaitReason;
 use perennial::{Client, ClientError, Filter, InstanceKey, InstanceView, Payload, Status, Timestamp};
 
-use crate::problem::Problem;
+use crate::problem::{self, Problem};
 use crate::query::{Kind, Parameter, Query, parameter};
 
-/// A scan looks at this many rows, or for this long.
-const SCAN_ROWS: u64 = 50_000;
-const SCAN_TIME: Duration = Duration::from_millis(500);
-/// How many ids a request may name.
+/// How many ids and keys a request may name.
 const IDS: usize = 100;
-/// How many rows are read at a time.
+const KEYS: usize = 1_000;
+/// How many activities are read at a time.
 const CHUNK: usize = 500;
-/// How many are explained at a time, which reads their histories.
-const EXPLAINED: usize = 20;
 /// How many activities are read to find the instances that retry one.
 const TASKS: usize = 50_000;
 
@@ -35,6 +30,7 @@ pub(crate) const FILTERS: &[Parameter] = &[
         many: true,
         ..parameter("id", Kind::Text, "The id; several times, one of these (at most 100).")
     },
+    parameter("keys", Kind::Text, "One of these keys (at most 1,000), separated by commas."),
     parameter("id_prefix", Kind::Text, "How the id begins."),
     parameter("id_contains", Kind::Text, "A part of the id. Scanned."),
     parameter("parent", Kind::Key, "The key of the parent."),
@@ -52,13 +48,16 @@ pub(crate) const FILTERS: &[Parameter] = &[
     parameter("ended_before_ms", Kind::Number(0, MAX_TIME), "Ended before then."),
     parameter("min_age_ms", Kind::Number(0, MAX_TIME), "Started at least so long ago. Scanned."),
     parameter("min_duration_ms", Kind::Number(0, MAX_TIME), "Took, or has taken, at least so long. Scanned."),
-    parameter("order", Kind::OneOf(&["newest", "oldest"]), "The newest first (the default), or the oldest."),
+    parameter(
+        "order",
+        Kind::OneOf(&["newest", "oldest", "ended"]),
+        "The newest first (the default), the oldest, or those that have ended, the last first.",
+    ),
 ];
 
 /// A condition that no index answers.
 #[derive(Debug)]
-enum Scan {
-    Names(Vec<String>),
+pub(crate) enum Scan {
     Versions(Vec<String>),
     Id(String),
     IdContains(String),
@@ -66,31 +65,56 @@ enum Scan {
     BlockedCode(String),
     BlockedCause(String),
     MinDuration { ms: u64, now_ms: u64 },
-    Retrying { keys: BTreeSet<InstanceKey>, wanted: bool },
+    NotRetrying(BTreeSet<InstanceKey>),
     WaitsFor(String),
 }
 
 /// Which instances a list shows.
 #[derive(Debug)]
 pub(crate) struct Selection {
-    filter: Filter,
-    scans: Vec<Scan>,
-    /// If several ids are asked for: these instances, and no other condition.
-    ids: Vec<String>,
+    pub(crate) filter: Filter,
+    /// If several orchestrations are asked for: one of these.
+    pub(crate) names: Vec<String>,
+    pub(crate) scans: Vec<Scan>,
+    /// If instances are asked for one by one: these, and no other condition.
+    pub(crate) named: Named,
+    /// Those of which an activity is retried, if only they are asked for.
+    pub(crate) retrying: Option<BTreeSet<InstanceKey>>,
+    /// Whether the last ended come first.
+    pub(crate) by_end: bool,
     /// Names the list in its cursors.
     pub(crate) list: String,
 }
 
-/// A part of a list.
-#[derive(Debug, Default)]
-pub(crate) struct Selected {
-    pub(crate) rows: Vec<InstanceView>,
-    /// Where the list goes on.
-    pub(crate) next: Option<PageKey>,
-    /// How many rows were looked at, if the list was scanned.
-    pub(crate) scanned: Option<u64>,
-    /// Whether the scan ended before the page was full.
-    pub(crate) partial: bool,
+/// Instances that a request names one by one.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Named {
+    pub(crate) ids: Vec<String>,
+    pub(crate) keys: Vec<InstanceKey>,
+}
+
+impl Named {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.ids.is_empty() && self.keys.is_empty()
+    }
+
+    /// The instances of a request that names some.
+    fn of(query: &Query) -> Result<Named, Problem> {
+        let ids: Vec<String> = query.all("id").map(str::to_owned).collect();
+        let keys: Vec<InstanceKey> =
+            query.list("keys").into_iter().map(problem::key).collect::<Result<_, _>>()?;
+        // One id is a filter like others.
+        if ids.len() < 2 && query.text("keys").is_none() {
+            return Ok(Named::default());
+        }
+        let others = query.canonical(&["id", "keys", "cursor", "limit", "include", "wait_ms", "by", "order"]);
+        if ids.len() > IDS || keys.len() > KEYS || !others.is_empty() || ids.is_empty() == keys.is_empty() {
+            return Err(Problem::bad_request(format!(
+                "several ids (at most {IDS}) or keys (at most {KEYS}) are asked for without other filters"
+            )));
+        }
+        Ok(Named { ids, keys })
+    }
 }
 
 impl Selection {
@@ -103,17 +127,16 @@ impl Selection {
     /// Reads the filter of a request.
     pub(crate) async fn of(client: &Client, query: &Query) -> Result<Selection, Problem> {
         let statuses = query.list("status").into_iter().filter_map(Status::from_name);
-        let newest = query.text("order") != Some("oldest");
+        let (newest, by_end) = (query.text("order") != Some("oldest"), query.text("order") == Some("ended"));
         let mut filter = Filter::new().statuses(statuses).newest_first(newest);
         let mut scans = Vec::new();
-        filter = match query.list("name").as_slice() {
-            [] => filter,
-            [name] => filter.orchestration(*name),
-            names => {
-                scans.push(Scan::Names(owned(names)));
-                filter
-            }
-        };
+        let mut names = owned(&query.list("name"));
+        names.sort();
+        names.dedup();
+        if let [name] = names.as_slice() {
+            filter = filter.orchestration(name.as_str());
+            names.clear();
+        }
         filter = match query.list("version").as_slice() {
             [] => filter,
             [version] => filter.version(*version),
@@ -141,11 +164,12 @@ impl Selection {
         }
         filter = times(filter, query);
         let list = query.canonical(&["cursor", "limit", "include", "wait_ms", "by"]);
-        let ids = several_ids(query)?;
-        if !ids.is_empty() {
-            return Ok(Selection { filter, scans: Vec::new(), ids, list });
+        let named = Named::of(query)?;
+        let is_named = !named.is_empty();
+        let selection = Selection { filter, names, scans, named, retrying: None, by_end, list };
+        if is_named {
+            return Ok(selection);
         }
-        let selection = Selection { filter, scans, ids, list };
         selection.with_scans(client, query).await
     }
 
@@ -184,8 +208,10 @@ impl Selection {
             self.filter = self.filter.created_before(Timestamp::from_millis(now_ms.saturating_sub(age_ms)));
         }
         self.scans.extend(query.number("min_duration_ms").map(|ms| Scan::MinDuration { ms, now_ms }));
-        if let Some(wanted) = query.flag("retrying") {
-            self.scans.push(Scan::Retrying { keys: retrying(client).await?, wanted });
+        match query.flag("retrying") {
+            Some(true) => self.retrying = Some(retrying(client).await?),
+            Some(false) => self.scans.push(Scan::NotRetrying(retrying(client).await?)),
+            None => {}
         }
         if let Some(waits_for) = query.text("waits_for") {
             let (kind, name) = waits_for.split_once(':').unwrap_or((waits_for, ""));
@@ -202,113 +228,12 @@ impl Selection {
         }
         Ok(self)
     }
-
-    /// A page of the list.
-    pub(crate) async fn page(
-        &self,
-        client: &Client,
-        after: Option<PageKey>,
-        limit: usize,
-    ) -> Result<Selected, Problem> {
-        if !self.ids.is_empty() {
-            return self.named(client).await;
-        }
-        if self.scans.is_empty() {
-            let page = client.list(self.filter.clone(), after, limit).await?;
-            return Ok(Selected { rows: page.rows, next: page.next, ..Selected::default() });
-        }
-        let (began, mut after, mut scanned) = (Instant::now(), after, 0);
-        let mut rows = Vec::new();
-        let chunk = if self.explains() { EXPLAINED } else { CHUNK };
-        loop {
-            let page = client.list(self.filter.clone(), after, chunk).await?;
-            let found = self.matching(client, &page.rows).await?;
-            for (row, found) in page.rows.into_iter().zip(found) {
-                scanned += 1;
-                let key = row.key;
-                if found {
-                    rows.push(row);
-                }
-                if rows.len() == limit {
-                    // There may be more, even in this chunk.
-                    return Ok(Selected { rows, next: Some(key), scanned: Some(scanned), partial: false });
-                }
-            }
-            after = page.next;
-            if after.is_none() || scanned >= SCAN_ROWS || began.elapsed() >= SCAN_TIME {
-                let partial = after.is_some();
-                return Ok(Selected { rows, next: after, scanned: Some(scanned), partial });
-            }
-        }
-    }
-
-    /// Counts the list: exactly up to 10,000, and as far as a scan goes. Also returns how many rows a scan looked at.
-    pub(crate) async fn count(&self, client: &Client) -> Result<(Count, Option<u64>), Problem> {
-        if self.scans.is_empty() && self.ids.is_empty() {
-            return Ok((client.count(self.filter.clone()).await?, None));
-        }
-        let exact = usize::try_from(Count::EXACT).unwrap_or(usize::MAX);
-        let selected = self.page(client, None, exact).await?;
-        let rows = selected.rows.len() as u64;
-        Ok((Count { rows, more: selected.next.is_some() }, selected.scanned))
-    }
-
-    /// The instances with several ids, in their order.
-    async fn named(&self, client: &Client) -> Result<Selected, Problem> {
-        let mut rows = Vec::new();
-        for id in &self.ids {
-            match client.status(id).await {
-                Ok(view) => rows.push(view),
-                Err(ClientError::NotFound { .. } | ClientError::InvalidName { .. }) => {}
-                Err(error) => return Err(error.into()),
-            }
-        }
-        Ok(Selected { rows, ..Selected::default() })
-    }
-
-    fn explains(&self) -> bool {
-        self.scans.iter().any(|scan| matches!(scan, Scan::WaitsFor(_)))
-    }
-
-    /// Which rows meet the scanned conditions.
-    async fn matching(&self, client: &Client, rows: &[InstanceView]) -> Result<Vec<bool>, Problem> {
-        let mut found: Vec<bool> =
-            rows.iter().map(|row| self.scans.iter().all(|scan| scan.meets(row))).collect();
-        for scan in &self.scans {
-            let Scan::WaitsFor(waits_for) = scan else { continue };
-            let candidates = rows.iter().zip(&found).filter(|(_, found)| **found).map(|(row, _)| row.clone());
-            let candidates: Vec<InstanceView> = candidates.collect();
-            let explained = client.explain_each(&candidates).await?;
-            let mut explained = explained.iter();
-            for found in found.iter_mut().filter(|found| **found) {
-                let waits = explained.next().map(|explained| explained.waits.as_slice()).unwrap_or_default();
-                *found = waits.iter().any(|wait| is_for(&wait.reason, waits_for));
-            }
-        }
-        Ok(found)
-    }
-}
-
-/// The ids of a request that asks for several.
-fn several_ids(query: &Query) -> Result<Vec<String>, Problem> {
-    let ids: Vec<String> = query.all("id").map(str::to_owned).collect();
-    if ids.len() < 2 {
-        return Ok(Vec::new());
-    }
-    let others = query.canonical(&["id", "cursor", "limit", "include", "wait_ms", "by", "order"]);
-    if ids.len() > IDS || !others.is_empty() {
-        return Err(Problem::bad_request(format!(
-            "several ids, at most {IDS}, are asked for without other filters"
-        )));
-    }
-    Ok(ids)
 }
 
 impl Scan {
-    fn meets(&self, row: &InstanceView) -> bool {
+    pub(crate) fn meets(&self, row: &InstanceView) -> bool {
         let ended_ms = row.ended.map(Timestamp::as_millis);
         match self {
-            Scan::Names(names) => names.contains(&row.name),
             Scan::Versions(versions) => versions.contains(&row.version),
             Scan::Id(id) => row.id == *id,
             Scan::IdContains(part) => row.id.contains(part.as_str()),
@@ -318,7 +243,7 @@ impl Scan {
             Scan::MinDuration { ms, now_ms } => {
                 ended_ms.unwrap_or(*now_ms).saturating_sub(row.created.as_millis()) >= *ms
             }
-            Scan::Retrying { keys, wanted } => keys.contains(&row.key) == *wanted,
+            Scan::NotRetrying(keys) => !keys.contains(&row.key),
             // Decided by reading histories.
             Scan::WaitsFor(_) => true,
         }
@@ -357,7 +282,7 @@ async fn retrying(client: &Client) -> Result<BTreeSet<InstanceKey>, Problem> {
     }
 }
 
-fn is_for(reason: &WaitReason, waits_for: &str) -> bool {
+pub(crate) fn is_for(reason: &WaitReason, waits_for: &str) -> bool {
     match reason {
         WaitReason::Activity(activity) => waits_for.strip_prefix("activity:") == Some(activity.name.as_str()),
         WaitReason::Event { name, .. } => waits_for.strip_prefix("event:") == Some(name.as_str()),

@@ -106,11 +106,10 @@ pub(crate) struct Operations(Mutex<BTreeMap<String, Arc<Operation>>>);
 impl Operations {
     /// The operation that a request with the same key began before.
     pub(crate) fn begun(&self, key: &str) -> Option<Progress> {
-        let operations = lock(&self.0);
-        operations.values().find(|operation| operation.key.as_deref() == Some(key)).map(|found| found.shown())
+        with_key(&lock(&self.0), key).map(Operation::shown)
     }
 
-    /// Begins an operation.
+    /// Begins an operation, unless one with its key began in the meantime.
     pub(crate) fn begin(
         &self,
         client: Client,
@@ -145,6 +144,9 @@ impl Operations {
             key: key.map(str::to_owned),
         });
         let mut operations = lock(&self.0);
+        if let Some(begun) = key.and_then(|key| with_key(&operations, key)) {
+            return begun.shown();
+        }
         operations.retain(|_, kept| kept.began.elapsed() < KEPT || !kept.has_ended());
         while operations.len() >= MAX_KEPT
             && let Some(oldest) =
@@ -238,6 +240,10 @@ impl Progress {
             |(code, count): (&String, &u64)| Reason { code: code.clone(), text: title(code), count: *count };
         self.reasons = so_far.reasons.iter().map(reason).collect();
     }
+}
+
+fn with_key<'a>(operations: &'a BTreeMap<String, Arc<Operation>>, key: &str) -> Option<&'a Operation> {
+    operations.values().map(|kept| &**kept).find(|kept| kept.key.as_deref() == Some(key))
 }
 
 fn lock<T>(value: &Mutex<T>) -> MutexGuard<'_, T> {

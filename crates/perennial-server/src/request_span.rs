@@ -4,6 +4,7 @@
 //! belong to it.
 
 use axum::body::Body;
+use axum::extract::OriginalUri;
 use axum::http::request::Parts;
 use axum::http::{HeaderName, HeaderValue, Response};
 use perennial::traces::{self, SpanContext, SpanId, TraceContext, TraceId};
@@ -17,13 +18,15 @@ const PARENT: HeaderName = HeaderName::from_static("traceparent");
 const STATE: HeaderName = HeaderName::from_static("tracestate");
 
 /// Opens the span of a request, and makes it the trace context of the request. Without a span the context stays as the
-/// caller sent it.
-pub(crate) fn open(parts: &mut Parts) -> Span {
+/// caller sent it. A request without one belongs to the current span, which the application around a mounted router may
+/// have opened.
+pub(crate) fn open(parts: &mut Parts, is_secure: bool) -> Span {
     let Some(source) = traces::source() else { return Span::none() };
     let header = |name: &HeaderName| parts.headers.get(name).and_then(|value| value.to_str().ok());
-    let caller = header(&PARENT).and_then(|parent| TraceContext::new(parent, header(&STATE)).ok());
+    let sent = header(&PARENT).and_then(|parent| TraceContext::new(parent, header(&STATE)).ok());
     // A malformed context is ignored, as the standard asks.
-    let caller = caller.as_ref().and_then(SpanContext::parse);
+    let sent = sent.as_ref().and_then(SpanContext::parse);
+    let caller = sent.or_else(|| SpanContext::parse(&source.current()?));
     let draw = || Uuid::new_v4().as_u128();
     // The lower half of a UUID is never zero.
     let span_id = draw() as u64;
@@ -42,8 +45,8 @@ pub(crate) fn open(parts: &mut Parts) -> Span {
         target: crate::LOG,
         "http",
         http.request.method = parts.method.as_str(),
-        url.path = parts.uri.path(),
-        url.scheme = parts.uri.scheme_str().unwrap_or("http"),
+        url.path = whole_path(parts),
+        url.scheme = if is_secure { "https" } else { "http" },
         trace_id = %TraceId(context.trace_id),
         span_id = %SpanId(context.span_id),
         parent_id = caller.as_ref().map(|caller| display(SpanId(caller.span_id))),
@@ -55,13 +58,19 @@ pub(crate) fn open(parts: &mut Parts) -> Span {
     span
 }
 
-/// Notes which route answers.
-pub(crate) fn route(route: &Route) {
+/// Notes which route answers, below the prefix under which the router is mounted.
+pub(crate) fn route(route: &Route, parts: &Parts) {
     let span = Span::current();
     if !span.is_disabled() {
-        let prefix = if route.path.starts_with('/') { "" } else { "/api/v1/" };
-        span.record("http.route", display(format_args!("{prefix}{}", route.path)));
+        let prefix = whole_path(parts).strip_suffix(parts.uri.path()).unwrap_or_default();
+        let base = if route.path.starts_with('/') { "" } else { "/api/v1/" };
+        span.record("http.route", display(format_args!("{prefix}{base}{}", route.path)));
     }
+}
+
+/// The path that the caller asked for: a router that is mounted sees the rest of it.
+fn whole_path(parts: &Parts) -> &str {
+    parts.extensions.get::<OriginalUri>().map_or(parts.uri.path(), |original| original.0.path())
 }
 
 /// Ends the span with the answer. The errors of callers are not errors of the server.

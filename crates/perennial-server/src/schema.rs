@@ -17,6 +17,11 @@ pub(crate) fn integer() -> Schema {
     json!({"type": "integer", "minimum": 0})
 }
 
+/// A number that may be negative.
+pub(crate) fn signed() -> Schema {
+    json!({"type": "integer"})
+}
+
 /// A point in time.
 pub(crate) fn time() -> Schema {
     json!({"type": "integer", "minimum": 0, "description": "Milliseconds since 1970."})

@@ -37,6 +37,15 @@ impl Walk {
         Ok(Walk { after, before: before.unwrap_or(last + 1).clamp(after + 1, last + 1), forward })
     }
 
+    /// Continues after a turn that was read, because the page has no room for those after it.
+    pub(crate) fn go_back_to(&mut self, turn: u64) {
+        if self.forward {
+            self.after = turn;
+        } else {
+            self.before = turn;
+        }
+    }
+
     /// How many turns are left.
     pub(crate) fn room(&self) -> u64 {
         self.before - self.after - 1

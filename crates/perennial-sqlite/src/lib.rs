@@ -12,6 +12,7 @@
 //! and `owner_lock` prepare a file; `inspect` examines one from outside.
 
 mod attributes;
+mod by_end;
 mod calls;
 mod check;
 mod checkpoint;

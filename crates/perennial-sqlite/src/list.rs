@@ -14,12 +14,13 @@ use perennial_core::{Attributes, InstanceKey};
 use rusqlite::types::ValueRef;
 use rusqlite::{Connection, Row};
 
+use crate::by_end;
 use crate::reader::Fault;
 use crate::row::{PARENT_KEY_COLUMN, bound, read_instance, readable_key, status_code};
 use crate::sources::{Indexed, sources};
 
 /// How long a snapshot is held at most, and after how many rows the time is checked.
-const SNAPSHOT: (Duration, usize) = (Duration::from_millis(500), 256);
+pub(crate) const SNAPSHOT: (Duration, usize) = (Duration::from_millis(500), 256);
 
 pub(crate) fn list(
     connection: &Connection,
@@ -27,6 +28,9 @@ pub(crate) fn list(
     after: Option<PageKey>,
     limit: usize,
 ) -> Result<Page, Fault> {
+    if let Some(place) = filter.by_end {
+        return by_end::list(connection, filter, place, limit);
+    }
     let limit = limit.max(1);
     let wanted = limit.saturating_add(1);
     let mut rows = Vec::new();
@@ -72,9 +76,10 @@ pub(crate) fn count(connection: &Connection, filter: &Criteria, at_most: u64) ->
 /// Counts by index alone, if a filter has statuses and a time of the end and nothing else. The index is not in the order of
 /// keys, in which other counts walk.
 fn count_ended(connection: &Connection, filter: &Criteria, at_most: u64) -> Result<Option<u64>, Fault> {
-    let Criteria { statuses, ended_from_ms, ended_before_ms, newest_first, .. } = filter.clone();
+    let Criteria { statuses, ended_from_ms, ended_before_ms, newest_first, by_end, .. } = filter.clone();
     let is_ended = ended_from_ms.is_some() || ended_before_ms.is_some();
-    let alone = Criteria { statuses, ended_from_ms, ended_before_ms, newest_first, ..Criteria::default() };
+    let alone =
+        Criteria { statuses, ended_from_ms, ended_before_ms, newest_first, by_end, ..Criteria::default() };
     if !is_ended || *filter != alone {
         return Ok(None);
     }
@@ -111,7 +116,7 @@ fn gather(
 }
 
 /// Visits the matching rows of a source, from one snapshot after another.
-fn walk(
+pub(crate) fn walk(
     connection: &Connection,
     source: &Source,
     filter: &Criteria,
@@ -140,7 +145,7 @@ fn walk(
 }
 
 /// [`Criteria::matches`], without decoding the row.
-fn matches(row: &Row<'_>, filter: &Criteria) -> rusqlite::Result<bool> {
+pub(crate) fn matches(row: &Row<'_>, filter: &Criteria) -> rusqlite::Result<bool> {
     let text =
         |column| -> rusqlite::Result<&[u8]> { Ok(row.get_ref(column)?.as_bytes().unwrap_or_default()) };
     let is = |column, asked: &Option<String>| -> rusqlite::Result<bool> {
@@ -243,8 +248,12 @@ pub(crate) fn shown(row: &Row<'_>) -> InstanceRow {
     }
 }
 
-fn place_of(row: &Row<'_>) -> InstanceKey {
+pub(crate) fn place_of(row: &Row<'_>) -> InstanceKey {
     readable_key(row.get_ref(0).ok().and_then(|key| key.as_blob().ok()).unwrap_or_default())
+}
+
+pub(crate) fn ended_at(row: &Row<'_>) -> rusqlite::Result<u64> {
+    row.get::<_, i64>(14).map(i64::cast_unsigned)
 }
 
 fn reason(fault: &StoreError) -> String {

@@ -10,7 +10,8 @@ use crate::reader::{self, TURNS};
 use crate::sources::Indexed;
 use crate::tables::{self, update_sql};
 use crate::{
-    attributes, continuations, delete, directory, export, requests, schema, sessions, shards, stats, tasks,
+    attributes, by_end, continuations, delete, directory, export, requests, schema, sessions, shards, stats,
+    tasks,
 };
 
 /// The plan of a statement, one line per step.
@@ -346,6 +347,21 @@ fn s16_a_list_by_a_range_of_an_attribute_reads_the_index_and_sorts_keys_alone() 
         }
         let size = plan(&connection, &source.size_sql());
         assert!(size.iter().any(|step| step == by_range), "{size:?}");
+    }
+}
+
+#[test]
+fn h26_a_list_in_the_order_of_the_end_walks_the_index_of_ends() {
+    for connection in [empty(), filled()] {
+        let steps = plan(&connection, &by_end::sql());
+        assert_eq!(
+            steps,
+            [
+                "SEARCH instances USING INDEX instances_ended (status=? AND ended_ms>? AND ended_ms<?)",
+                // Instances that ended within the same millisecond.
+                "USE TEMP B-TREE FOR LAST TERM OF ORDER BY",
+            ]
+        );
     }
 }
 

@@ -141,7 +141,16 @@ impl Indexed for Source {
 
 /// The sources that together contain every matching row, with as few other rows as possible.
 pub(crate) fn sources(connection: &Connection, filter: &Criteria) -> rusqlite::Result<Vec<Source>> {
-    let mut choice = SourceChoice::new(filter, Indexed::needs_sorting);
+    sources_for(connection, filter, Indexed::needs_sorting)
+}
+
+/// The same, for a list in an order that sources have to be sorted for.
+pub(crate) fn sources_for(
+    connection: &Connection,
+    filter: &Criteria,
+    needs_sorting: fn(&Source) -> bool,
+) -> rusqlite::Result<Vec<Source>> {
+    let mut choice = SourceChoice::new(filter, needs_sorting);
     while let Some(source) = choice.to_count() {
         let rows = source.size(connection, SourceChoice::COUNT_LIMIT)?;
         choice.set_count(rows);

@@ -28,6 +28,11 @@ pub(crate) const LATE: &str = "SELECT wake_at_ms FROM \
       WHERE wake_at_ms < ?2 AND status < 2 ORDER BY wake_at_ms, key LIMIT ?1) \
      WHERE blocked IS NULL LIMIT 1";
 
+/// The first due times, with their shards.
+pub(crate) const EARLIEST: &str = "SELECT shard, wake_at_ms FROM \
+     (SELECT shard, wake_at_ms, blocked FROM instances INDEXED BY instances_due \
+      WHERE wake_at_ms IS NOT NULL AND status < 2 ORDER BY wake_at_ms, key LIMIT ?1) WHERE blocked IS NULL";
+
 pub(crate) fn stats(connection: &Connection, now_ms: u64) -> Result<StoreStats, Fault> {
     // All counts from one snapshot.
     let transaction = connection.unchecked_transaction()?;
@@ -74,7 +79,17 @@ pub(crate) fn details(connection: &Connection, path: &Path) -> Result<StoreDetai
     Ok(StoreDetails {
         blocked: StoreDetails::count_blocked(begins.iter().map(String::as_str)),
         bytes: vec![("file", file), ("log", log)],
+        earliest: earliest(connection)?,
     })
+}
+
+/// The earliest due time of each shard, as far as it is among the first.
+fn earliest(connection: &Connection) -> Result<Vec<(u8, u64)>, Fault> {
+    let mut due = connection.prepare_cached(EARLIEST)?;
+    let due = due.query_map([bound(StoreDetails::EARLIEST)], |row| {
+        Ok((row.get::<_, u8>(0)?, row.get::<_, i64>(1)?.cast_unsigned()))
+    })?;
+    Ok(StoreDetails::earliest_of(due.collect::<Result<Vec<_>, _>>()?))
 }
 
 fn counted(connection: &Connection, sql: &str, values: impl Params) -> rusqlite::Result<Count> {

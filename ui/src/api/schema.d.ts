@@ -1713,6 +1713,8 @@ export interface components {
         };
         Node: {
             activities: string[];
+            busy_turn_threads: number | null;
+            clock_offset_ms: number | null;
             /** @description Milliseconds since 1970. */
             expires: number;
             free_slots: number | null;
@@ -1724,11 +1726,13 @@ export interface components {
             orchestrations: string[][];
             owns_shards: boolean;
             process: number;
+            residents: number | null;
             shards: number;
             /** @description Milliseconds since 1970. */
             since: number;
             slots: number;
             tags: string[];
+            turn_threads: number;
             version: string;
         };
         Nodes: {
@@ -1864,6 +1868,7 @@ export interface components {
             scanned?: number;
         };
         Shard: {
+            lag_ms: number;
             node: string | null;
             shard: number;
             unowned_since_ms: number | null;
@@ -2117,6 +2122,7 @@ export interface components {
             timer_ms?: number;
             to?: string;
             too_long?: boolean;
+            unit?: string;
             /** @description Milliseconds since 1970. */
             until_ms?: number;
             version?: string;
@@ -2650,6 +2656,8 @@ export interface operations {
                 version?: string;
                 /** @description The id; several times, one of these (at most 100). */
                 id?: string[];
+                /** @description One of these keys (at most 1,000), separated by commas. */
+                keys?: string;
                 /** @description How the id begins. */
                 id_prefix?: string;
                 /** @description A part of the id. Scanned. */
@@ -2686,8 +2694,8 @@ export interface operations {
                 min_age_ms?: number;
                 /** @description Took, or has taken, at least so long. Scanned. */
                 min_duration_ms?: number;
-                /** @description The newest first (the default), or the oldest. */
-                order?: "newest" | "oldest";
+                /** @description The newest first (the default), the oldest, or those that have ended, the last first. */
+                order?: "newest" | "oldest" | "ended";
             };
             header?: never;
             path?: never;
@@ -2863,6 +2871,8 @@ export interface operations {
                 version?: string;
                 /** @description The id; several times, one of these (at most 100). */
                 id?: string[];
+                /** @description One of these keys (at most 1,000), separated by commas. */
+                keys?: string;
                 /** @description How the id begins. */
                 id_prefix?: string;
                 /** @description A part of the id. Scanned. */
@@ -2899,8 +2909,8 @@ export interface operations {
                 min_age_ms?: number;
                 /** @description Took, or has taken, at least so long. Scanned. */
                 min_duration_ms?: number;
-                /** @description The newest first (the default), or the oldest. */
-                order?: "newest" | "oldest";
+                /** @description The newest first (the default), the oldest, or those that have ended, the last first. */
+                order?: "newest" | "oldest" | "ended";
             };
             header?: never;
             path?: never;
@@ -2993,6 +3003,8 @@ export interface operations {
                 version?: string;
                 /** @description The id; several times, one of these (at most 100). */
                 id?: string[];
+                /** @description One of these keys (at most 1,000), separated by commas. */
+                keys?: string;
                 /** @description How the id begins. */
                 id_prefix?: string;
                 /** @description A part of the id. Scanned. */
@@ -3029,8 +3041,8 @@ export interface operations {
                 min_age_ms?: number;
                 /** @description Took, or has taken, at least so long. Scanned. */
                 min_duration_ms?: number;
-                /** @description The newest first (the default), or the oldest. */
-                order?: "newest" | "oldest";
+                /** @description The newest first (the default), the oldest, or those that have ended, the last first. */
+                order?: "newest" | "oldest" | "ended";
                 /** @description `name`, `version`, `status`, `blocked_code` or `attr.NAME`. */
                 by?: string;
             };
@@ -3125,6 +3137,8 @@ export interface operations {
                 version?: string;
                 /** @description The id; several times, one of these (at most 100). */
                 id?: string[];
+                /** @description One of these keys (at most 1,000), separated by commas. */
+                keys?: string;
                 /** @description How the id begins. */
                 id_prefix?: string;
                 /** @description A part of the id. Scanned. */
@@ -3161,8 +3175,8 @@ export interface operations {
                 min_age_ms?: number;
                 /** @description Took, or has taken, at least so long. Scanned. */
                 min_duration_ms?: number;
-                /** @description The newest first (the default), or the oldest. */
-                order?: "newest" | "oldest";
+                /** @description The newest first (the default), the oldest, or those that have ended, the last first. */
+                order?: "newest" | "oldest" | "ended";
                 /** @description The most rows of a page; 50 if not given. */
                 limit?: number;
                 /** @description The `next` of the page before. */
@@ -3420,6 +3434,8 @@ export interface operations {
             query?: {
                 /** @description The key of the instance that is meant. If the id is another's by now, nothing happens. */
                 key?: string;
+                /** @description Larger payloads are left out; none if not given. */
+                payload_bytes?: number;
             };
             header?: never;
             path: {
@@ -4813,6 +4829,8 @@ export interface operations {
                 text?: string;
                 /** @description Larger payloads are left out; 2,048 if not given. */
                 payload_bytes?: number;
+                /** @description The page ends with the turn that exceeds this size; 262,144 if not given. */
+                limit_bytes?: number;
             };
             header?: never;
             path: {

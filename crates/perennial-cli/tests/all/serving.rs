@@ -1,6 +1,7 @@
 //! `serve` and `token`, the guide's page about HTTP, and the client in Python.
 
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -105,6 +106,31 @@ async fn h2_serve_prints_its_url_and_serves_with_and_without_a_runtime() {
     let result = curl(&[&format!("{counter}/result?wait_ms=30000")]);
     assert!(result.contains("\"output\":7"), "{result}");
     tokio::task::spawn_blocking(move || assert_eq!(served.stop(), Some(0))).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn h36_a_second_signal_ends_serve_at_once() {
+    let shop = Shop::stocked().await;
+    let mut served = Served::start(&shop.url(), &["--listen", "127.0.0.1:0"]);
+    let address = format!("127.0.0.1:{}", served.port());
+    // A request that goes on: its body never comes.
+    let mut request = TcpStream::connect(&address).unwrap();
+    let head = format!(
+        "POST /api/v1/instances HTTP/1.1\r\nhost: {address}\r\ncontent-type: application/json\r\n\
+         expect: 100-continue\r\ncontent-length: 10\r\n\r\n"
+    );
+    request.write_all(head.as_bytes()).unwrap();
+    // The server reads the body.
+    let mut interim = [0; 12];
+    request.read_exact(&mut interim).unwrap();
+    assert_eq!(&interim, b"HTTP/1.1 100");
+    signal(&served.child, "TERM");
+    while TcpStream::connect(&address).is_ok() {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    assert_eq!(served.child.try_wait().unwrap(), None, "the request gets its time");
+    signal(&served.child, "INT");
+    assert_eq!(served.child.wait().unwrap().code(), Some(1));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -10,7 +10,7 @@ use crate::lane::{CallId, LeaseKeeper, Moment, Standing, StoreResponse, StoreRes
 use crate::log;
 use crate::shard::{ActivityTask, is_handed_over};
 use crate::store::{
-    Changes, Evidence, NodeInfo, SessionId, ShardSet, StoreError, TaskId, TaskRenewal, TaskRow,
+    Changes, Evidence, NodeInfo, NodeLoad, SessionId, ShardSet, StoreError, TaskId, TaskRenewal, TaskRow,
 };
 
 use super::calls::{Calls, Purpose};
@@ -40,6 +40,7 @@ pub struct Node {
     pub(super) is_stopping: bool,
     stopping: Option<Stopping>,
     is_failed: bool,
+    load: Option<NodeLoad>,
     pub(super) outputs: Vec<NodeOutput>,
 }
 
@@ -63,6 +64,7 @@ impl Node {
             is_stopping: false,
             stopping: None,
             is_failed: false,
+            load: None,
             outputs: Vec::new(),
             options,
         };
@@ -159,6 +161,16 @@ impl Node {
         }
     }
 
+    /// Whether the session is renewed at this time.
+    pub fn renews(&self, now: Moment) -> bool {
+        self.lease.next_wake().is_some_and(|at| now >= at)
+    }
+
+    /// Notes what the process is busy with, which the next renewal publishes.
+    pub fn note_load(&mut self, load: NodeLoad) {
+        self.load = Some(load);
+    }
+
     /// Something may have changed in the store. `free` is how many more activities could run here now.
     pub fn handle_changes(&mut self, now: Moment, changes: &Changes, free: usize) {
         if !changes.tasks.is_empty() {
@@ -176,10 +188,10 @@ impl Node {
             return;
         }
         if self.lease.take_renewal(now) {
-            let info = self
-                .spill_over
-                .take_news(free)
-                .map(|free| NodeInfo { free: Some(free), ..self.options.info.clone() }.encode());
+            let load = self.load;
+            let news = self.spill_over.take_news(free, load);
+            let info = || NodeInfo { free: Some(free), load, ..self.options.info.clone() }.encode();
+            let info = news.then(info);
             self.issue(now, Purpose::Renew(info));
         }
         if self.membership.take_look(now) {

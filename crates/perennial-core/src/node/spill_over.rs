@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::lane::Moment;
-use crate::store::{Directory, NodeInfo, Served, SessionId, SessionRole};
+use crate::store::{Directory, NodeInfo, NodeLoad, Served, SessionId, SessionRole};
 
 /// How many waiting attempts are examined at a time.
 const MAX_LISTED: usize = 10_000;
@@ -53,22 +53,25 @@ pub(super) struct SpillOver {
     peers: BTreeMap<SessionId, Peer>,
     /// When the waiting attempts should be examined, if a peer has room; `None` while none waits.
     look_at: Option<Moment>,
-    /// The number of free slots that was published last, if it is known.
-    published: Option<usize>,
+    /// The number of free slots and the load that were published last, if they are known.
+    published: Option<(usize, Option<NodeLoad>)>,
 }
 
 impl SpillOver {
-    pub(super) fn new(node: SessionId, after: Duration, published: Option<usize>) -> SpillOver {
+    pub(super) fn new(node: SessionId, after: Duration, free: Option<usize>) -> SpillOver {
+        let published = free.map(|free| (free, None));
         SpillOver { node, after, peers: BTreeMap::new(), look_at: None, published }
     }
 
-    /// The number of free slots to publish with the next renewal, if the other nodes should know it.
-    pub(super) fn take_news(&mut self, free: usize) -> Option<usize> {
-        if self.peers.is_empty() || self.published == Some(free) {
-            return None;
+    /// Whether these are published with the next renewal: other nodes should know the number of free slots, and operators
+    /// the load, if somebody notes it.
+    pub(super) fn take_news(&mut self, free: usize, load: Option<NodeLoad>) -> bool {
+        let is_asked_for = load.is_some() || !self.peers.is_empty();
+        let is_news = is_asked_for && self.published != Some((free, load));
+        if is_news {
+            self.published = Some((free, load));
         }
-        self.published = Some(free);
-        self.published
+        is_news
     }
 
     /// A renewal has failed: what it published may not have arrived.
@@ -260,10 +263,15 @@ mod tests {
     #[test]
     fn g22_free_slots_are_published_to_other_nodes_when_they_change() {
         let mut spill_over = SpillOver::new(SessionId(1), AFTER, Some(4));
-        assert_eq!(spill_over.take_news(3), None, "there is nobody to know it");
+        assert!(!spill_over.take_news(3, None), "there is nobody to know it");
         spill_over.handle_directory(&directory(&[(2, &["a"], 2, 9_000)]));
-        assert_eq!((spill_over.take_news(3), spill_over.take_news(3)), (Some(3), None));
+        assert_eq!((spill_over.take_news(3, None), spill_over.take_news(3, None)), (true, false));
         spill_over.handle_not_published();
-        assert_eq!(spill_over.take_news(3), Some(3));
+        assert!(spill_over.take_news(3, None));
+        // A load that is noted is for operators, who look at a single node, too.
+        let mut alone = SpillOver::new(SessionId(1), Duration::ZERO, Some(3));
+        let load = |residents| Some(NodeLoad { residents, ..NodeLoad::default() });
+        let news = [load(1), load(1), load(2)].map(|load| alone.take_news(3, load));
+        assert_eq!(news, [true, false, true]);
     }
 }

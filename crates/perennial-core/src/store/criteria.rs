@@ -50,6 +50,11 @@ pub struct Criteria {
     pub ended_before_ms: Option<u64>,
     /// Whether the newest rows come first; otherwise the oldest do.
     pub newest_first: bool,
+    /// Lists in the order of the end instead of that of the start, the last ended first: the rows
+    /// [after](EndPlace::is_before) this place. [`newest_first`](Criteria::newest_first) and the position of the page do
+    /// not count then. Counts ignore it. Instances that have not ended have no place in this order, so
+    /// [`ended_from_ms`](Criteria::ended_from_ms) is set, too.
+    pub by_end: Option<EndPlace>,
 }
 
 impl Criteria {
@@ -103,6 +108,45 @@ impl Criteria {
     }
 }
 
+/// A position in a list in the order of the end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EndPlace {
+    /// When the last row before the position ended.
+    pub ended_ms: u64,
+    /// Its key.
+    pub key: InstanceKey,
+}
+
+impl EndPlace {
+    /// Before all rows.
+    pub fn first() -> EndPlace {
+        EndPlace { ended_ms: u64::MAX, key: InstanceKey::from_bytes([0xff; 16]) }
+    }
+
+    /// The position of a row; `None` if it has not ended.
+    pub fn of(row: &InstanceRow) -> Option<EndPlace> {
+        row.ended_ms.map(|ended_ms| EndPlace { ended_ms, key: row.key })
+    }
+
+    /// Whether a row comes after this position.
+    pub fn is_before(&self, row: &InstanceRow) -> bool {
+        let place = |place: EndPlace| (place.ended_ms, place.key);
+        EndPlace::of(row).is_some_and(|of_row| place(of_row) < place(*self))
+    }
+
+    /// The page after this position, of rows that may be in any order and may contain a row twice: the last one counts.
+    pub fn page(&self, mut rows: Vec<InstanceRow>, limit: usize) -> Page {
+        rows.retain(|row| self.is_before(row));
+        rows.reverse();
+        rows.sort_by_key(|row| std::cmp::Reverse((row.ended_ms, row.key)));
+        rows.dedup_by_key(|row| row.key);
+        let limit = limit.max(1);
+        let next = if rows.len() > limit { rows.get(limit - 1).map(|row| row.key) } else { None };
+        rows.truncate(limit);
+        Page { rows, next }
+    }
+}
+
 fn is_blocked(row: &InstanceRow) -> bool {
     row.blocked.as_ref().is_some_and(|blocked| !blocked.is_waiting())
 }
@@ -119,6 +163,6 @@ pub type PageKey = InstanceKey;
 pub struct Page {
     /// The rows, in the requested order.
     pub rows: Vec<InstanceRow>,
-    /// Where the next page begins; `None` if this is the last.
+    /// The key of the last row, after which the next page begins; `None` if this is the last page.
     pub next: Option<PageKey>,
 }

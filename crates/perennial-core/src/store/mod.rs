@@ -62,7 +62,7 @@ pub use commit::{
     InboxRow, Outgoing, SendOutcome, SendRequest,
 };
 pub use condition::{AttributeName, Comparison, Condition, FilterError, KeyRange, attribute};
-pub use criteria::{Criteria, Page, PageKey};
+pub use criteria::{Criteria, EndPlace, Page, PageKey};
 pub use error::StoreError;
 pub use memory::MemoryStore;
 pub use move_mark::{MoveMark, MoveSide};
@@ -74,8 +74,8 @@ pub use request::{NewRequest, RequestNumber, RequestOutcome, RequestPage, Reques
 pub use row::{InstanceRow, NewInstance, RowChange, Status, row_checksum};
 pub use row_digest::RowDigest;
 pub use session::{
-    Directory, Gap, Lease, NewSession, NodeInfo, OwnedShard, Replaced, SessionId, SessionRole, SessionRow,
-    ShardOwner,
+    Directory, Gap, Lease, NewSession, NodeInfo, NodeLoad, OwnedShard, Replaced, SessionId, SessionRole,
+    SessionRow, ShardOwner,
 };
 pub use shard_set::ShardSet;
 pub use shown_url::shown_url;

@@ -184,6 +184,22 @@ pub struct NodeInfo {
     pub slots: usize,
     /// How many more activities it could run when it last published this record; `None` if it does not say.
     pub free: Option<usize>,
+    /// How many turns it takes at a time.
+    pub turn_threads: usize,
+    /// What it was busy with when it last published this record; `None` if it does not say.
+    pub load: Option<NodeLoad>,
+}
+
+/// What a node is busy with, for its operators.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct NodeLoad {
+    /// Turns that run.
+    pub turns: usize,
+    /// Instances in memory.
+    pub residents: usize,
+    /// Its clock less that of the store, in milliseconds.
+    pub clock_offset_ms: i64,
 }
 
 impl NodeInfo {

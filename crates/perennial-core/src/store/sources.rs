@@ -109,12 +109,14 @@ fn candidates(filter: &Criteria) -> Vec<Vec<Source>> {
     if let Some(prefix) = filter.id_prefix.as_ref().filter(|prefix| !prefix.is_empty()) {
         candidates.push(vec![Source::Ids(prefix.clone(), after_prefix(prefix))]);
     }
-    if !filter.statuses.is_empty() && !filter.statuses.contains(&Status::Completed) {
+    // A list in the order of the end otherwise walks the index of ends, which has the statuses apart.
+    let is_by_end = filter.by_end.is_some();
+    if !is_by_end && !filter.statuses.is_empty() && !filter.statuses.contains(&Status::Completed) {
         let asked = Status::ALL.into_iter().filter(|status| filter.statuses.contains(status));
         candidates.push(asked.map(Source::Status).collect());
     }
     let (from_ms, before_ms) = (filter.ended_from_ms, filter.ended_before_ms);
-    if from_ms.is_some() || before_ms.is_some() {
+    if !is_by_end && (from_ms.is_some() || before_ms.is_some()) {
         candidates.push(vec![Source::Ended(from_ms.unwrap_or(0), before_ms.unwrap_or(u64::MAX))]);
     }
     if let Some(name) = &filter.name {

@@ -59,9 +59,15 @@ pub struct StoreDetails {
     pub blocked: Vec<(String, Count)>,
     /// The parts of the store on disk and their sizes in bytes. Empty if the store does not know them.
     pub bytes: Vec<(&'static str, u64)>,
+    /// The earliest due time of each shard's instances that are not blocked, ordered by shard. Of the whole store, only the
+    /// first [`EARLIEST`](StoreDetails::EARLIEST) due times are looked at; other shards are not in it.
+    pub earliest: Vec<(u8, u64)>,
 }
 
 impl StoreDetails {
+    /// How many due times are looked at to find the earliest ones of shards.
+    pub const EARLIEST: u64 = 4_096;
+
     /// The most that a store has to read of a stored [`Blocked`](super::Blocked) for its code.
     pub const CODE_TEXT: u64 = 32;
 
@@ -80,5 +86,14 @@ impl StoreDetails {
             .into_iter()
             .map(|(code, rows)| (code.to_owned(), Count { rows: rows.min(Count::EXACT), more }))
             .collect()
+    }
+
+    /// The earliest of due times by shard.
+    pub fn earliest_of(due: impl IntoIterator<Item = (u8, u64)>) -> Vec<(u8, u64)> {
+        let mut earliest = BTreeMap::new();
+        for (shard, due_ms) in due {
+            earliest.entry(shard).and_modify(|first: &mut u64| *first = due_ms.min(*first)).or_insert(due_ms);
+        }
+        earliest.into_iter().collect()
     }
 }

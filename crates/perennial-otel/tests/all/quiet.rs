@@ -49,3 +49,30 @@ async fn o9_replay_hydration_and_preflight_emit_no_span_and_no_log_of_the_code()
     let steps: Vec<&str> = all.iter().map(|span| &*span.name).filter(|name| name.ends_with("step")).collect();
     assert_eq!(steps, ["first step", "second step"]);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn o9_shadow_replay_emits_no_span_and_no_log_of_the_code() {
+    collect();
+    let ran = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&ran);
+    let code = move |_: OrchestrationContext, _: u32| {
+        let ran = Arc::clone(&counted);
+        async move {
+            ran.fetch_add(1, Ordering::Relaxed);
+            tracing::info_span!("only step").in_scope(|| ());
+            Ok::<u32, String>(1)
+        }
+    };
+    let runtime = Runtime::open("memory:").orchestration("shadowed", "1.0.0", code).start().await.unwrap();
+    let input = Payload::from(serde_json::json!(1));
+    let run = runtime.client().start("shadowed", "shadowed", input).await.unwrap();
+    run.result().await.unwrap();
+    runtime.shutdown().await.unwrap();
+    // Builds with debug assertions replay each turn at once, with the code that took it.
+    let expected = if cfg!(debug_assertions) { 2 } else { 1 };
+    assert_eq!(ran.load(Ordering::Relaxed), expected);
+    let spans = crate::collected::of_trace(&of_instance("shadowed")[0].trace);
+    check(&spans, &[]);
+    let names: Vec<&str> = spans.iter().map(|span| &*span.name).collect();
+    assert_eq!(names, ["start shadowed", "turn shadowed", "only step"]);
+}

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use perennial_core::SHARDS;
 use perennial_core::store::{
-    Criteria, InboxQuery, InstanceRow, MovedRow, MovedTable, NewRequest, Outgoing, PageLimit, RowChange,
-    SessionId, SessionRole, ShardSet, Status, TaskReport, attribute,
+    Criteria, EndPlace, InboxQuery, InstanceRow, MovedRow, MovedTable, NewRequest, Outgoing, PageLimit,
+    RowChange, SessionId, SessionRole, ShardSet, Status, TaskReport, attribute,
 };
 use perennial_testkit::conformance::instances::{
     Build, attributes, bytes, key, member, message, outgoing, row, start, start_request, starting, status,
@@ -165,6 +165,7 @@ fn list_everything(store: &Subject) {
         Criteria { parent: Some(key(9_000_001)), ..all() },
         Criteria { ended_before_ms: Some(5), ..all() },
         Criteria { ended_from_ms: Some(5), ended_before_ms: Some(9), ..all() },
+        Criteria { ended_from_ms: Some(0), by_end: Some(EndPlace::first()), ..all() },
         Criteria { conditions: vec![attribute("customer").equal_to("other")], ..all() },
         Criteria { conditions: vec![attribute("customer").starts_with("oth")], ..all() },
     ] {

@@ -66,6 +66,11 @@ pub(crate) fn routes() -> Vec<Route> {
                     Kind::Number(0, 5 << 20),
                     "Larger payloads are left out; 2,048 if not given.",
                 ),
+                parameter(
+                    "limit_bytes",
+                    Kind::Number(1, 5 << 20),
+                    "The page ends with the turn that exceeds this size; 262,144 if not given.",
+                ),
             ])
             .answers(&[json(200, "A page.", history_schema)])
             .fails_with(&[ErrorCode::NoExecution, ErrorCode::NoSuchThing]),
@@ -206,21 +211,30 @@ async fn history(ask: Ask) -> Answered {
     let last = client.last_turn(ask.id(), execution).await?;
     let mut walk = Walk::of(&ask, &client, execution, last).await?;
     let (first_after, first_before) = (walk.after, walk.before);
-    let (began, mut scanned, mut turns) = (Instant::now(), 0, Vec::new());
-    while turns.len() < limit && scanned < SCANNED_TURNS && began.elapsed() < SCAN_TIME {
-        let mut read = walk.next(&client, ask.id(), execution, limit - turns.len()).await?;
+    let (began, mut scanned) = (Instant::now(), 0);
+    // In the order in which the walk meets them.
+    let mut turns = WrittenTurns::of(&ask, execution);
+    while turns.has_room(limit) && scanned < SCANNED_TURNS && began.elapsed() < SCAN_TIME {
+        let mut read = walk.next(&client, ask.id(), execution, limit - turns.written.len()).await?;
         if read.is_empty() {
             break;
         }
         scanned += read.len();
         filter.narrow(&mut read);
-        if walk.forward {
-            turns.extend(read);
-        } else {
-            turns.splice(0..0, read);
+        if !walk.forward {
+            read.reverse();
+        }
+        for turn in &read {
+            if !turns.has_room(limit) {
+                walk.go_back_to(turns.last);
+                break;
+            }
+            turns.write(turn)?;
         }
     }
-    if ask.query.text("order") == Some("newest") {
+    let partial = turns.written.len() < limit && walk.room() > 0;
+    let mut turns = turns.written;
+    if walk.forward == (ask.query.text("order") == Some("newest")) {
         turns.reverse();
     }
     // What the walk left over: before it, after it, or where it ended early.
@@ -228,7 +242,6 @@ async fn history(ask: Ask) -> Answered {
         true => (first_after + 1, walk.after),
         false => (walk.before, first_before - 1),
     };
-    let partial = turns.len() < limit && walk.room() > 0;
     let shown = HistoryPage {
         key: view.key,
         execution,
@@ -241,7 +254,50 @@ async fn history(ask: Ask) -> Answered {
         scanned: scanned as u64,
     };
     let is_over = execution < view.execution || view.status.is_final();
-    ask.tagged_bytes(shown.write(&ask)?, is_over && !partial)
+    ask.tagged_bytes(shown.write(), is_over && !partial)
+}
+
+/// Turns as JSON, up to a size.
+struct WrittenTurns {
+    written: Vec<Vec<u8>>,
+    execution: u64,
+    payload_bytes: usize,
+    hides: bool,
+    /// How many bytes there is still room for.
+    room: usize,
+    /// The turn that was written last.
+    last: u64,
+}
+
+impl WrittenTurns {
+    fn of(ask: &Ask, execution: u64) -> WrittenTurns {
+        let number = |name: &str, otherwise: u64| {
+            usize::try_from(ask.query.number(name).unwrap_or(otherwise)).unwrap_or(usize::MAX)
+        };
+        let payload_bytes = number("payload_bytes", DEFAULT_PAYLOAD_BYTES);
+        let room = number("limit_bytes", DEFAULT_PAGE_BYTES);
+        WrittenTurns {
+            written: Vec::new(),
+            execution,
+            payload_bytes,
+            hides: ask.hides_payloads(),
+            room,
+            last: 0,
+        }
+    }
+
+    fn has_room(&self, limit: usize) -> bool {
+        self.room > 0 && self.written.len() < limit
+    }
+
+    fn write(&mut self, turn: &Turn) -> Result<(), Problem> {
+        let mut out = Vec::new();
+        write_turn(&mut out, self.execution, turn, self.payload_bytes, self.hides)?;
+        self.room = self.room.saturating_sub(out.len());
+        self.last = turn.number;
+        self.written.push(out);
+        Ok(())
+    }
 }
 
 /// A page of turns, whose events are written one by one: large payloads are replaced by the path of their event.
@@ -249,7 +305,7 @@ struct HistoryPage<'a> {
     key: InstanceKey,
     execution: u64,
     current: u64,
-    turns: &'a [Turn],
+    turns: &'a [Vec<u8>],
     /// Pass it as `before_turn` for the turns before these.
     before: Option<u64>,
     /// Pass it as `after_turn` for the turns after these.
@@ -262,9 +318,7 @@ struct HistoryPage<'a> {
 }
 
 impl HistoryPage<'_> {
-    fn write(&self, ask: &Ask) -> Result<Vec<u8>, Problem> {
-        let bytes = ask.query.number("payload_bytes").unwrap_or(DEFAULT_PAYLOAD_BYTES);
-        let hides = ask.hides_payloads();
+    fn write(&self) -> Vec<u8> {
         let HistoryPage { key, execution, current, .. } = self;
         let mut out =
             format!(r#"{{"key":"{key}","execution":{execution},"current":{current},"turns":["#).into_bytes();
@@ -272,7 +326,7 @@ impl HistoryPage<'_> {
             if place > 0 {
                 out.push(b',');
             }
-            write_turn(&mut out, *execution, turn, usize::try_from(bytes).unwrap_or(usize::MAX), hides)?;
+            out.extend_from_slice(turn);
         }
         let shown = |turn: Option<u64>| turn.map_or_else(|| "null".to_owned(), |turn| turn.to_string());
         let (before, after, partial) = (shown(self.before), shown(self.after), self.partial);
@@ -280,11 +334,13 @@ impl HistoryPage<'_> {
         let places = format!(r#"],"before":{before},"after":{after},"partial":{partial},"#);
         out.extend(places.into_bytes());
         out.extend(format!(r#""last_turn":{last_turn},"scanned":{scanned}}}"#).into_bytes());
-        Ok(out)
+        out
     }
 }
 
 pub(crate) const DEFAULT_PAYLOAD_BYTES: u64 = 2_048;
+/// A page of history ends with the turn that exceeds this size.
+const DEFAULT_PAGE_BYTES: u64 = 256 << 10;
 
 /// Writes a turn as JSON.
 pub(crate) fn write_turn(

@@ -4,14 +4,13 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use axum::http::Method;
-use perennial::client::PageKey;
 use perennial::history::{Ending, EventId};
 use perennial::{ErrorCode, InstanceView, Payload};
 use serde::Serialize;
 
 use super::{CURSOR, KEY, LIMIT, OF_INSTANCE, handler, limit};
+use crate::answer::{self, Payloads};
 use crate::ask::Ask;
-use crate::cursor;
 use crate::listed::{INCLUDE, Include, Listed};
 use crate::listing::{FILTERS, Selection};
 use crate::problem::Problem;
@@ -60,7 +59,14 @@ pub(crate) fn routes() -> Vec<Route> {
         .takes(&[by])
         .answers(&[json(200, "At most 200 groups, the largest first.", groups_schema)]),
         Route::new(Method::GET, "instances/{id}", "getInstance", "One instance.", handler!(get))
-            .takes(&[KEY])
+            .takes(&[
+                KEY,
+                parameter(
+                    "payload_bytes",
+                    Kind::Number(0, 5 << 20),
+                    "Larger payloads are left out; none if not given.",
+                ),
+            ])
             .answers(&[json(200, "The instance.", details_schema)])
             .fails_with(OF_INSTANCE),
     ]
@@ -118,16 +124,15 @@ async fn list(ask: Ask) -> Answered {
     let client = ask.client()?;
     let selection = Selection::of(&client, &ask.query).await?;
     let after = match ask.query.text("cursor") {
-        Some(cursor) => Some(cursor::instance_key(&cursor::decode(&selection.list, cursor)?)?),
+        Some(cursor) => Some(selection.place(cursor)?),
         None => None,
     };
     let selected = selection.page(&client, after, limit(&ask.query)).await?;
     let rows = Listed::of(&client, selected.rows, Include::of(&ask.query), &ask.server.outcomes).await?;
     let hides = ask.hides_payloads();
-    let place = |key: PageKey| cursor::encode(&selection.list, key.as_bytes());
     ask.ok(&ListPage {
         rows: rows.into_iter().map(|row| row.shown(hides)).collect(),
-        next: selected.next.map(place),
+        next: selected.next.map(|place| place.encode(&selection.list)),
         partial: selected.partial,
         scanned: selected.scanned,
     })
@@ -201,7 +206,17 @@ async fn get(ask: Ask) -> Answered {
     if ask.hides_payloads() {
         redact::details(&mut details);
     }
-    ask.tagged(&details, false)
+    let limit = ask.query.number("payload_bytes").map(|bytes| usize::try_from(bytes).unwrap_or(usize::MAX));
+    let payloads = match limit {
+        // Hidden payloads are left out, whatever their size. The others are found in the history.
+        Some(limit) if !ask.hides_payloads() => Payloads::UpTo(limit, "history"),
+        _ => ask.payloads(),
+    };
+    let body = answer::json(&details, payloads)?;
+    // Texts of waits contain ages, which change all the time.
+    details.waits_for.iter_mut().for_each(Listed::forget_text);
+    let recognised = answer::json(&details, payloads)?;
+    ask.tagged_by(&recognised, body)
 }
 
 /// How an instance ended.

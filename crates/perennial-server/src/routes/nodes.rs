@@ -62,7 +62,12 @@ async fn nodes(ask: Ask) -> Answered {
 
 fn shards_schema() -> Schema {
     let shard = object(
-        &[("shard", integer()), ("node", nullable(string())), ("unowned_since_ms", nullable(time()))],
+        &[
+            ("shard", integer()),
+            ("node", nullable(string())),
+            ("unowned_since_ms", nullable(time())),
+            ("lag_ms", integer()),
+        ],
         &[],
     );
     let members = [("shards", array(component("Shard", shard))), ("lag_ms", integer())];
@@ -73,7 +78,7 @@ async fn shards(ask: Ask) -> Answered {
     #[derive(Serialize)]
     struct Shards {
         shards: Vec<ShardView>,
-        /// Of the whole store: stores do not measure it by shard.
+        /// Of the whole store.
         lag_ms: u64,
     }
     let client = ask.client()?;

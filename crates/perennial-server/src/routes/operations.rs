@@ -198,7 +198,8 @@ async fn dry_run(ask: &Ask, client: &perennial::Client, selection: &Selection) -
         samples: Vec<String>,
     }
     let (count, _): (Count, _) = selection.count(client).await?;
-    let samples = selection.page(client, None, SAMPLES).await?.rows.into_iter().map(|row| row.id).collect();
+    let sampled = selection.page(client, None, SAMPLES).await?.rows.into_iter().take(SAMPLES);
+    let samples = sampled.map(|row| row.id).collect();
     ask.ok(&Dry { count: count.into(), samples })
 }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use axum::http::{HeaderValue, Method, StatusCode, header};
-use perennial::{ErrorCode, InstanceKey, OnExisting, Payload, StartOptions, Status};
+use perennial::{ClientError, ErrorCode, InstanceKey, OnExisting, Payload, StartOptions, Status};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
@@ -12,6 +12,7 @@ use super::instances::Ended;
 use super::{WAIT, handler};
 use crate::access::hex;
 use crate::ask::Ask;
+use crate::gate::Made;
 use crate::route::{Answered, Input, Route, json};
 use crate::routes::results::wait_for_end;
 use crate::schema::{Schema, boolean, integer, map, named, object, payload, reference, string};
@@ -138,9 +139,11 @@ async fn start(ask: Ask) -> Answered {
     if let Some(timeout_ms) = start.timeout_ms {
         options = options.timeout(Duration::from_millis(timeout_ms));
     }
-    if let Some(event) = start.event {
-        let payload = event.payload.unwrap_or_else(Payload::null);
-        options = options.or_raise(event.name.as_str(), payload);
+    let event = start.event.map(|event| (event.name, event.payload.unwrap_or_else(Payload::null)));
+    // A request that may be a repetition raises its event with its own key, so that it arrives once.
+    let (event, keyed) = if is_repeatable { (None, event) } else { (event, None) };
+    if let Some((name, payload)) = event {
+        options = options.or_raise(name.as_str(), payload);
     }
     let input = start.input.unwrap_or_else(Payload::null);
     let run = client.start_with(start.name.as_str(), &id, input, options).await?;
@@ -150,6 +153,14 @@ async fn start(ask: Ask) -> Answered {
         None => client.status(&id).await?.key,
     };
     let client = client.bound_to(key);
+    if let Some((name, payload)) = keyed {
+        // The id follows from the key of the request, and is no key that a caller chooses for an event.
+        match client.raise_event(&id, name.as_str(), payload).once(&*id).await {
+            // It has ended since it was started, here or by the first request.
+            Ok(()) | Err(ClientError::Ended { .. }) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
     let ending = match ask.wait() {
         Some(limit) => wait_for_end(&ask, &client, &id, limit).await?,
         None => None,
@@ -165,5 +176,6 @@ async fn start(ask: Ask) -> Answered {
     if let Ok(location) = HeaderValue::from_str(&format!("instances/{}", segment::encode(&id))) {
         response.headers_mut().insert(header::LOCATION, location);
     }
+    response.extensions_mut().insert(Made { id, key });
     Ok(response)
 }

@@ -5,7 +5,6 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use std::time::Duration;
 
-use perennial::explain::{Wait, WaitReason};
 use perennial::{Client, InstanceKey};
 use serde::Serialize;
 
@@ -70,14 +69,8 @@ impl Source for ListSource {
 
 /// Recognises a row. Texts of waits are left out: they contain ages, which change all the time.
 fn fingerprint(row: &Listed) -> u64 {
-    fn without_text(wait: &mut Wait) {
-        wait.text.clear();
-        if let WaitReason::Child { waits, .. } = &mut wait.reason {
-            waits.iter_mut().for_each(without_text);
-        }
-    }
     let mut row = row.clone();
-    row.waits_for.iter_mut().flatten().for_each(without_text);
+    row.waits_for.iter_mut().flatten().for_each(Listed::forget_text);
     let mut hasher = DefaultHasher::new();
     serde_json::to_vec(&row).unwrap_or_default().hash(&mut hasher);
     hasher.finish()

@@ -203,8 +203,18 @@ async fn h22_an_operation_acts_on_what_it_listed_and_can_be_watched() {
             .header("idempotency-key", "k")
     };
     assert_eq!(begin().expect(202).await.json()["id"], begin().expect(202).await.json()["id"]);
+    // Also if both arrive at the same time.
+    let together = |number: usize| {
+        let body = json!({"action": "retry", "filter": "id_contains=zz"});
+        let begun = world.place.post("operations", body).header("idempotency-key", &format!("k-{number}"));
+        async move { begun.expect(202).await.json()["id"].as_str().unwrap().to_owned() }
+    };
+    for number in 0..10 {
+        let begun = futures_util::future::join_all((0..8).map(|_| together(number))).await;
+        assert!(begun.iter().all(|id| *id == begun[0]), "{begun:?}");
+    }
     let all = world.place.get("operations").expect(200).await.json();
-    assert_eq!(all["operations"].as_array().unwrap().len(), 4);
+    assert_eq!(all["operations"].as_array().unwrap().len(), 14);
     world.place.get("operations/nothing").refused(404, "PER-0814").await;
     world.place.post("operations", json!({"action": "raise", "filter": ""})).refused(400, "PER-0805").await;
     world
@@ -215,7 +225,7 @@ async fn h22_an_operation_acts_on_what_it_listed_and_can_be_watched() {
     world.end().await;
 }
 
-async fn operation(world: &World, body: Value) -> Value {
+pub(crate) async fn operation(world: &World, body: Value) -> Value {
     let begun = world.place.post("operations", body).expect(202).await;
     let location = begun.header("location").unwrap().to_owned();
     loop {

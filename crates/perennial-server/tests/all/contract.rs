@@ -111,6 +111,7 @@ fn try_validate(schema: &Value, value: &Value, at: &str) -> Result<(), String> {
         Some("string") if value.is_string() => Ok(()),
         Some("boolean") if value.is_boolean() => Ok(()),
         Some("null") if value.is_null() => Ok(()),
+        Some("integer") if value.is_i64() && schema.get("minimum").is_none() => Ok(()),
         Some("integer") if value.is_u64() => match value.as_u64() {
             Some(number) if number < 1 << 53 => Ok(()),
             _ => Err(format!("{at}: {value} is not a safe integer")),

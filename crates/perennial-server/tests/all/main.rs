@@ -10,6 +10,8 @@ mod dashboards;
 mod health;
 mod instances;
 mod kills;
+mod lists;
+mod logs;
 mod matrix;
 mod metric_documents;
 #[cfg(feature = "prometheus")]

@@ -23,7 +23,7 @@ async fn h5_every_route_is_guarded_for_every_caller_host_and_origin() {
     let tokens = directory.path().join("tokens");
     let reader = add_token(&tokens, "bob", Role::Reader);
     let operator = add_token(&tokens, "ada", Role::Operator);
-    for setup in [Setup::MemoryMounted, Setup::SqliteServed] {
+    for setup in Setup::ALL {
         let options =
             Options::default().access(Access::tokens(TokenFile::open(&tokens).unwrap())).check_host(true);
         let world = World::with(setup, options).await;

@@ -261,3 +261,97 @@ async fn views_and_preflights_are_shared_through_the_store() {
         world.end().await;
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn h24_a_page_of_history_ends_with_the_turn_that_exceeds_its_size() {
+    for setup in [Setup::MemoryMounted, Setup::SqliteServed, Setup::PostgresServed] {
+        let world = World::new(setup).await;
+        world.start("sequence", "s", json!(30)).await;
+        world.ended("s").await;
+        let whole = world.place.get("instances/s/history?limit=500").expect(200).await.json();
+        let whole = whole["turns"].as_array().unwrap().clone();
+        assert_eq!(whole.len(), 31, "{setup:?}");
+        for (order, step) in [("oldest", "after"), ("newest", "before")] {
+            let mut read: Vec<Value> = Vec::new();
+            let mut from = String::new();
+            loop {
+                let path = format!("instances/s/history?order={order}&limit_bytes=1000&limit=500{from}");
+                let page = world.place.get(&path).expect(200).await.json();
+                let turns = page["turns"].as_array().unwrap();
+                let bytes: usize = turns.iter().map(|turn| turn.to_string().len()).sum();
+                let largest = turns.iter().map(|turn| turn.to_string().len()).max().unwrap();
+                assert!(bytes < 1_000 + largest, "{setup:?}: {bytes}");
+                read.extend(turns.iter().cloned());
+                let Some(next) = page[step].as_u64() else { break };
+                assert_eq!(page["partial"], true, "{setup:?}");
+                from = format!("&{step}_turn={next}");
+            }
+            if order == "newest" {
+                read.reverse();
+            }
+            assert_eq!(read, whole, "{setup:?} {order}");
+        }
+        // One turn that is larger than a page is a page.
+        let page = world.place.get("instances/s/history?limit_bytes=1").expect(200).await.json();
+        assert_eq!(page["turns"].as_array().unwrap().len(), 1);
+        world.end().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn h16_large_payloads_of_an_instance_can_be_left_out() {
+    let world = World::new(Setup::SqliteServed).await;
+    let large = "x".repeat(100_000);
+    world.start("approval", "a", json!(large)).await;
+    world.running("a").await;
+    let whole = world.place.get("instances/a").expect(200).await;
+    assert_eq!(whole.json()["input"], large.as_str());
+    let small = world.place.get("instances/a?payload_bytes=1000").expect(200).await;
+    assert_eq!(small.json()["input"], json!({"omitted": true, "bytes": 100_002, "at": "history"}));
+    assert!(small.body.len() < 5_000);
+    // The two are not taken for each other.
+    let tag = small.header("etag").unwrap();
+    assert_ne!(Some(tag), whole.header("etag"));
+    // What it waits for has a line with its age, which is no change.
+    let text = |answer: &crate::wire::Answer| answer.json()["waits_for"][0]["text"].clone();
+    let aged = loop {
+        let answer = world.place.get("instances/a?payload_bytes=1000").expect(200).await;
+        if text(&answer) != text(&small) {
+            break answer;
+        }
+        world.client.changed(std::time::Duration::from_millis(100)).await;
+    };
+    assert_eq!(aged.header("etag"), Some(tag));
+    let again = world.place.get("instances/a?payload_bytes=1000").header("if-none-match", tag).send().await;
+    assert_eq!(again.status, 304);
+    world.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn h41_nodes_say_what_they_are_busy_with_and_shards_how_late_they_are() {
+    for setup in Setup::ALL {
+        let world = World::new(setup).await;
+        for number in 0..5 {
+            world.start("approval", &format!("a-{number}"), Value::Null).await;
+            world.running(&format!("a-{number}")).await;
+        }
+        // Published with the next renewal of the node's session.
+        let node = loop {
+            let changed = world.client.changed(std::time::Duration::from_millis(100));
+            let nodes = world.place.get("nodes").expect(200).await.json();
+            // The owner of a file does not write to it for this: beside it, nothing is known.
+            if nodes["nodes"][0]["residents"].is_u64() || setup == Setup::SqliteServed {
+                break nodes["nodes"][0].clone();
+            }
+            changed.await;
+        };
+        assert!(node["turn_threads"].as_u64().unwrap() > 0, "{setup:?}: {node}");
+        let is_known = setup != Setup::SqliteServed;
+        assert_eq!(node["busy_turn_threads"].is_u64(), is_known, "{setup:?}: {node}");
+        assert_eq!(node["clock_offset_ms"].is_i64(), is_known, "{setup:?}: {node}");
+        let shards = world.place.get("shards").expect(200).await.json();
+        let shards = shards["shards"].as_array().unwrap();
+        assert!(shards.len() == 256 && shards.iter().all(|shard| shard["lag_ms"] == 0), "{setup:?}");
+        world.end().await;
+    }
+}

@@ -1,6 +1,8 @@
 //! S7: lists of instances.
 
-use perennial_core::store::{Blocked, CommitOutcome, Count, Criteria, InstanceRow, RowChange, Status};
+use perennial_core::store::{
+    Blocked, CommitOutcome, Count, Criteria, EndPlace, InstanceRow, RowChange, Status,
+};
 use perennial_core::{EventId, ParentLink};
 
 use super::instances::{Build, attributes, blocked, key, member, row};
@@ -364,4 +366,50 @@ pub fn s7_filters_of_a_list_apply_to_every_page(make: Make<'_>) {
         }
     }
     assert!(shown > 100, "most of these filters match rows: {shown}");
+}
+
+/// All rows of a list in the order of the end, read page by page.
+fn paged_by_end(subject: &Subject, filter: &Criteria, limit: usize) -> Vec<InstanceRow> {
+    let (mut rows, mut place): (Vec<InstanceRow>, _) = (Vec::new(), EndPlace::first());
+    loop {
+        let page = subject.list(&Criteria { by_end: Some(place), ..filter.clone() }, None, limit);
+        assert!(page.rows.len() <= limit);
+        rows.extend(page.rows);
+        let Some(next) = page.next else { return rows };
+        place = rows.last().and_then(EndPlace::of).unwrap();
+        assert_eq!(next, place.key, "the next page starts after the last row of this one");
+    }
+}
+
+pub fn h26_a_list_is_returned_in_the_order_of_the_end(make: Make<'_>) {
+    let (subject, rows) = filled(make);
+    let ended = Criteria { ended_from_ms: Some(0), ..Criteria::default() };
+    let filters = [
+        ended.clone(),
+        Criteria { statuses: vec![Status::Failed], ..ended.clone() },
+        Criteria { statuses: vec![Status::Completed, Status::Terminated], ..ended.clone() },
+        Criteria { statuses: vec![Status::Running], ..ended.clone() },
+        Criteria { name: Some("refund".to_owned()), ..ended.clone() },
+        Criteria { version: Some("2.0.0".to_owned()), ..ended.clone() },
+        Criteria { id_prefix: Some("order".to_owned()), newest_first: true, ..ended.clone() },
+        Criteria { blocked: Some(true), ..ended.clone() },
+        Criteria { parent: Some(key(1_000)), ..ended.clone() },
+        Criteria { attributes: attributes(&[("customer", "\"x\"")]), ..ended.clone() },
+        Criteria { created_from_ms: Some(BEGUN_MS + 500), ..ended.clone() },
+        Criteria { ended_from_ms: Some(BEGUN_MS + 1_050), ..ended.clone() },
+        Criteria { ended_before_ms: Some(BEGUN_MS + 1_050), ..ended },
+    ];
+    let mut shown = 0;
+    for filter in filters {
+        let mut expected: Vec<InstanceRow> = rows.iter().filter(|row| filter.matches(row)).cloned().collect();
+        expected.sort_by_key(|row| std::cmp::Reverse((row.ended_ms, row.key)));
+        for limit in [1, 2, 7, 1_000] {
+            assert_eq!(paged_by_end(&subject, &filter, limit), expected, "{filter:?} in pages of {limit}");
+        }
+        let count = Count { rows: u64::try_from(expected.len()).unwrap(), more: false };
+        let by_end = Criteria { by_end: Some(EndPlace::first()), ..filter };
+        assert_eq!(subject.count(&by_end, 10_000), count, "{by_end:?}");
+        shown += expected.len();
+    }
+    assert!(shown > 100, "{shown}");
 }

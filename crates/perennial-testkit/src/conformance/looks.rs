@@ -144,6 +144,30 @@ pub fn s7_the_lag_is_that_of_the_earliest_instance_that_can_continue(make: Make<
     assert_eq!(subject.stats().lag_ms, 250);
 }
 
+pub fn h42_the_earliest_due_time_of_each_shard_is_known(make: Make<'_>) {
+    let subject = Subject::new(make);
+    assert_eq!(subject.details().earliest, []);
+    let session = subject.own_all();
+    let (mut rows, mut expected) = (Vec::new(), std::collections::BTreeMap::new());
+    for number in 1..200 {
+        let due_ms = 10_000 - number * 7 % 31;
+        let row = InstanceRow { wake_at_ms: Some(due_ms), ..row(number, &format!("order-{number}")) };
+        // What has ended, or is blocked, is not due.
+        let row = match number % 5 {
+            0 => InstanceRow { status: Status::Failed, ..row },
+            1 => InstanceRow { blocked: Some(blocked()), ..row },
+            _ => {
+                let earliest = expected.entry(row.shard.0).or_insert(due_ms);
+                *earliest = due_ms.min(*earliest);
+                row
+            }
+        };
+        rows.push(member(&row).inserting(row.clone()));
+    }
+    subject.commit(session, rows);
+    assert_eq!(subject.details().earliest, expected.into_iter().collect::<Vec<_>>());
+}
+
 fn end(subject: &Subject, session: SessionId, row: &InstanceRow) {
     subject.write(session, member(row).changing(status(Status::Completed)));
 }

@@ -291,6 +291,7 @@ macro_rules! __store_rules {
             s7_a_list_is_filtered_by_parent
             s7_a_list_is_filtered_by_attributes_as_json_text
             s7_a_list_is_filtered_by_times
+            h26_a_list_is_returned_in_the_order_of_the_end
             s7_random_filters_return_the_matching_rows
             s7_filters_of_a_list_apply_to_every_page
             s7_a_count_is_exact_up_to_a_bound
@@ -298,6 +299,7 @@ macro_rules! __store_rules {
             s7_stats_count_all_kinds_of_rows
             s7_stats_count_exactly_up_to_ten_thousand
             s7_the_lag_is_that_of_the_earliest_instance_that_can_continue
+            h42_the_earliest_due_time_of_each_shard_is_known
             s7_a_deleted_instance_leaves_no_rows
             s7_only_ended_instances_are_deleted
             s7_the_id_of_a_deleted_instance_is_free_at_once

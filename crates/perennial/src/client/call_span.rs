@@ -1,14 +1,21 @@
 //! The spans of a client's calls, and the trace contexts that its requests carry.
 
 use std::borrow::Cow;
+use std::pin::pin;
+use std::time::Duration;
 
 use perennial_core::trace::{self, SpanContext, SpanId, TraceId};
-use perennial_core::{ErrorCode, TraceContext, log};
+use perennial_core::{TraceContext, log};
 use tracing::Span;
 use tracing::field::{Empty, display};
 use uuid::Uuid;
 
 use super::Client;
+use crate::error::ClientError;
+
+/// A call may take as long as the code that answers it, which may wait for months. Its span does not: a backend shows no
+/// span that has not ended.
+const LONGEST: Duration = Duration::from_secs(1);
 
 /// The span of a start, query or update, if there is one.
 pub(super) struct CallSpan {
@@ -70,13 +77,25 @@ impl Client {
 }
 
 impl CallSpan {
-    /// Ends the span with the outcome of the call.
-    pub(super) fn end(self, outcome: Result<&'static str, ErrorCode>) {
-        let Some(span) = self.span else { return };
-        if let Err(code) = outcome {
-            span.record("error", code.as_str());
-        }
-        span.record("outcome", outcome.unwrap_or("failed"));
+    /// Waits for a call. The span ends with its outcome, or after [`LONGEST`] with the outcome `waiting`: what the call
+    /// waits for has spans of its own.
+    pub(super) async fn over<T>(
+        self,
+        call: impl Future<Output = Result<T, ClientError>>,
+        outcome: impl FnOnce(&T) -> &'static str,
+    ) -> Result<T, ClientError> {
+        let Some(span) = self.span else { return call.await };
+        let mut call = pin!(call);
+        let Ok(answer) = tokio::time::timeout(LONGEST, &mut call).await else {
+            span.record("outcome", "waiting");
+            drop(span);
+            return call.await;
+        };
+        match &answer {
+            Ok(answer) => span.record("outcome", outcome(answer)),
+            Err(error) => span.record("error", error.code().as_str()).record("outcome", "failed"),
+        };
+        answer
     }
 }
 

@@ -62,12 +62,11 @@ impl Client {
         let payload = T::encode(input).map_err(|error| ClientError::unwritable(id, error))?;
         let name = query.name().into_owned();
         let instance_call = InstanceCall::Query { name: name.clone(), payload: payload.clone() };
-        let span = self.call_span(Call::Query(&name), id);
-        let reply = self.put(id, self.only, &name, payload, instance_call).await;
-        let reply = self.tell_apart(id, reply).await;
-        let answer = reply.and_then(|reply| outcome(id, reply));
-        span.end(answer.as_ref().map(|_| "answered").map_err(ClientError::code));
-        let answer = answer?;
+        let answered = async {
+            let reply = self.put(id, self.only, &name, payload, instance_call).await;
+            outcome(id, self.tell_apart(id, reply).await?)
+        };
+        let answer = self.call_span(Call::Query(&name), id).over(answered, |_| "answered").await?;
         T::read_output(answer).map_err(|problem| ClientError::unreadable(id, &problem))
     }
 

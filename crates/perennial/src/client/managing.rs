@@ -4,11 +4,12 @@ use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use perennial_core::store::{
-    Count, Criteria, DeleteOutcome, InstanceRow, Page, PageKey, PageLimit, Status, StoreStats, TaskRow,
+    Count, Criteria, DeleteOutcome, EndPlace, InstanceRow, Page, PageKey, PageLimit, Status, StoreStats,
+    TaskRow,
 };
 use perennial_core::{ClosePolicy, Decision, InstanceKey, ShardId, Timestamp, Turn};
 
-use super::{Client, InstancePage, InstanceView, Progress, Tree};
+use super::{Client, EndedPage, InstancePage, InstanceView, Progress, Tree};
 use crate::error::ClientError;
 use crate::filter::Filter;
 
@@ -87,6 +88,41 @@ impl Client {
     ) -> Result<InstancePage, ClientError> {
         let Page { rows, next } = self.list_rows(filter, after, limit).await?;
         Ok(InstancePage { rows: rows.into_iter().map(InstanceView::from).collect(), next })
+    }
+
+    /// Returns a page of the instances that have ended and match a filter, in the order of their end: the last ended
+    /// first, whatever order the filter has.
+    ///
+    /// ```
+    /// use perennial::Filter;
+    /// use perennial::prelude::*;
+    ///
+    /// # #[orchestration]
+    /// # async fn order(_: OrchestrationContext) -> Result<(), String> { Ok(()) }
+    /// # #[tokio::main]
+    /// # async fn main() -> perennial::Result<()> {
+    /// # let runtime = Runtime::open("memory:").register(order).start().await?;
+    /// let client = runtime.client();
+    /// client.start(order, "a", ()).await?.result().await?;
+    /// client.start(order, "b", ()).await?.result().await?;
+    /// let first = client.list_ended(Filter::new(), None, 1).await?;
+    /// let rest = client.list_ended(Filter::new(), first.next, 10).await?;
+    /// assert_eq!((&*first.rows[0].id, &*rest.rows[0].id), ("b", "a"));
+    /// # runtime.shutdown().await
+    /// # }
+    /// ```
+    pub async fn list_ended(
+        &self,
+        filter: Filter,
+        after: Option<EndPlace>,
+        limit: usize,
+    ) -> Result<EndedPage, ClientError> {
+        let mut criteria = filter.into_criteria()?;
+        criteria.ended_from_ms.get_or_insert(0);
+        criteria.by_end = Some(after.unwrap_or_else(EndPlace::first));
+        let Page { rows, next } = self.list_by(criteria, None, limit).await?;
+        let next = next.and_then(|_| rows.last().and_then(EndPlace::of));
+        Ok(EndedPage { rows: rows.into_iter().map(InstanceView::from).collect(), next })
     }
 
     /// A page of instances with the engine's internal columns. For tests.

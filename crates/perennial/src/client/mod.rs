@@ -63,13 +63,13 @@ pub use sending::Cancel;
 pub use starting::{OnExisting, StartOptions};
 pub use updating::SendUpdate;
 pub use verifying::{Damage, VerifyProgress, VerifyReport};
-pub use view::{InstancePage, InstanceView, MissingCode, Tree};
+pub use view::{EndedPage, InstancePage, InstanceView, MissingCode, Tree};
 
 pub use perennial_core::shard::{Counters, ResetReport};
 pub use perennial_core::store::{
     AttributeName, Blocked, Comparison, Condition, Count, Divergence, DivergenceRow, DivergenceSide,
-    InstanceRow, Page, PageKey, Pause, PausedOrchestration, Skippable, Status, StoreStats, TaskId, TaskRow,
-    TaskState, attribute,
+    EndPlace, InstanceRow, Page, PageKey, Pause, PausedOrchestration, Skippable, Status, StoreStats, TaskId,
+    TaskRow, TaskState, attribute,
 };
 pub use perennial_core::{HandlerNames, UnknownErrorCode};
 

@@ -45,6 +45,14 @@ pub struct NodeView {
     pub slots: usize,
     /// How many more activities it could run when it last said so; `None` if it has not.
     pub free_slots: Option<usize>,
+    /// How many turns it takes at a time.
+    pub turn_threads: usize,
+    /// How many turns ran when it last said so; `None` if it has not.
+    pub busy_turn_threads: Option<usize>,
+    /// How many instances it had in memory when it last said so; `None` if it has not.
+    pub residents: Option<usize>,
+    /// By how many milliseconds its clock was ahead of the store's when it last said so; `None` if it has not.
+    pub clock_offset_ms: Option<i64>,
 }
 
 /// A shard and its owner. See [`Client::shards`].
@@ -58,6 +66,8 @@ pub struct ShardView {
     /// Since when nobody owns it, if that is known.
     #[serde(rename = "unowned_since_ms")]
     pub unowned_since: Option<Timestamp>,
+    /// How late its most overdue instance is, in milliseconds; 0 if none is late.
+    pub lag_ms: u64,
 }
 
 impl NodeView {
@@ -111,6 +121,10 @@ impl Client {
                 tags: info.tags,
                 slots: info.slots,
                 free_slots: info.free,
+                turn_threads: info.turn_threads,
+                busy_turn_threads: info.load.map(|load| load.turns),
+                residents: info.load.map(|load| load.residents),
+                clock_offset_ms: info.load.map(|load| load.clock_offset_ms),
             };
             nodes.insert(session.node, view);
         }
@@ -140,13 +154,17 @@ impl Client {
         let is_live = |session: &&SessionRow| session.expires_ms > directory.now_ms;
         let live: BTreeMap<SessionId, &SessionRow> =
             directory.sessions.iter().filter(is_live).map(|session| (session.id, session)).collect();
+        let earliest: BTreeMap<u8, u64> =
+            self.call("", |store, reply| store.details(reply)).await?.earliest.into_iter().collect();
         let mut shards = Vec::new();
         for shard in ShardId::all() {
             let owner = self.call("", |store, reply| store.shard_owner(shard, reply)).await?;
             let session = owner.session.and_then(|session| live.get(&session));
             let node = session.map(|session| format!("{:032x}", session.node.0));
             let unowned_since = owner.idle_since_ms.map(Timestamp::from_millis);
-            shards.push(ShardView { shard: shard.0, node, unowned_since });
+            let due_ms = earliest.get(&shard.0).copied().unwrap_or(directory.now_ms);
+            let lag_ms = directory.now_ms.saturating_sub(due_ms);
+            shards.push(ShardView { shard: shard.0, node, unowned_since, lag_ms });
         }
         Ok(shards)
     }

@@ -285,10 +285,16 @@ impl Client {
     /// # }
     /// ```
     pub async fn find_by_key(&self, key: InstanceKey) -> Result<Option<InstanceView>, ClientError> {
+        Ok(self.find_row_by_key(key).await?.map(InstanceView::from))
+    }
+
+    /// The row of the instance with a key, with the engine's internal columns. For filters.
+    #[doc(hidden)]
+    pub async fn find_row_by_key(&self, key: InstanceKey) -> Result<Option<InstanceRow>, ClientError> {
         // Lists are in the order of keys: the first one after the key before this one.
         let before = u128::from_be_bytes(*key.as_bytes()).checked_sub(1);
         let after = before.map(|before| InstanceKey::from_bytes(before.to_be_bytes()));
-        let page = self.list(Filter::new(), after, 1).await?;
+        let page = self.list_rows(Filter::new(), after, 1).await?;
         Ok(page.rows.into_iter().next().filter(|row| row.key == key))
     }
 

@@ -265,10 +265,10 @@ impl Client {
             None => self,
         };
         let span = client.call_span(Call::Start(name), id);
-        let started = client.within(&span).start_by_policy(name, id, input, options).await;
-        let is_new = |(_, is_new): &(InstanceKey, bool)| if *is_new { "started" } else { "existing" };
-        span.end(started.as_ref().map(is_new).map_err(ClientError::code));
-        started
+        let client = client.within(&span);
+        let started = client.start_by_policy(name, id, input, options);
+        let outcome = |(_, is_new): &(InstanceKey, bool)| if *is_new { "started" } else { "existing" };
+        span.over(started, outcome).await
     }
 
     /// Starts an instance, and applies the policy of the start if the id exists.

@@ -239,15 +239,17 @@ impl<O, E> SendUpdate<'_, O, E> {
         let key = key.unwrap_or_else(|| client.sender.draw_key());
         let span = client.call_span(Call::Update(&name), id);
         let client = &*client.within(&span);
-        let answer = match start {
-            Some(start) => client.start_and_update(id, start, &name, input?, key).await,
-            None => {
-                let answer = client.put_update(id, client.only, &name, input?, key).await;
-                client.tell_apart(id, answer).await
+        let input = input?;
+        let answered = async {
+            match start {
+                Some(start) => client.start_and_update(id, start, &name, input, key).await,
+                None => {
+                    let answer = client.put_update(id, client.only, &name, input, key).await;
+                    client.tell_apart(id, answer).await
+                }
             }
         };
-        span.end(answer.as_ref().map(|_| "answered").map_err(ClientError::code));
-        match answer {
+        match span.over(answered, |_| "answered").await {
             Ok(answer) => Ok(read_output(answer).map_err(|problem| ClientError::unreadable(id, &problem))?),
             Err(error) => Err(UpdateError::read(error, read_error)),
         }

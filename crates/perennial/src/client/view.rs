@@ -1,6 +1,6 @@
 //! Views of instances: one serialisable type for a status, a list and a tree.
 
-use perennial_core::store::{Blocked, InstanceRow, PageKey, Status};
+use perennial_core::store::{Blocked, EndPlace, InstanceRow, PageKey, Status};
 use perennial_core::{Attributes, InstanceKey, ParentLink, Payload, Timestamp};
 use serde::{Deserialize, Serialize};
 
@@ -110,6 +110,16 @@ pub struct InstancePage {
     pub rows: Vec<InstanceView>,
     /// Pass it to [`Client::list`](crate::Client::list) for the next page; `None` if this is the last.
     pub next: Option<PageKey>,
+}
+
+/// A page of a list of instances in the order of their end. See [`Client::list_ended`](crate::Client::list_ended).
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct EndedPage {
+    /// The instances, the last ended first.
+    pub rows: Vec<InstanceView>,
+    /// Where the next page begins; `None` if this is the last.
+    pub next: Option<EndPlace>,
 }
 
 /// An instance and the sub-orchestrations that it started.

@@ -288,6 +288,8 @@ impl Registry {
             tags: options.tags.clone(),
             slots: options.activity_slots,
             free: Some(options.activity_slots),
+            turn_threads: options.turn_threads,
+            load: None,
         }
     }
 

@@ -115,6 +115,11 @@ impl TurnThreads {
         }
     }
 
+    /// The number of turns that run.
+    pub(super) fn busy(&self) -> usize {
+        self.lock().running.len()
+    }
+
     /// The number of threads that were written off.
     pub(super) fn lost(&self) -> usize {
         self.lock().lost

@@ -353,6 +353,9 @@ impl Store for MemoryStore {
         let limit = limit.max(1);
         self.answer(reply, |tables, _| {
             let shown = tables.instances.values().filter(|row| filter.matches(row));
+            if let Some(place) = filter.by_end {
+                return Ok(place.page(shown.cloned().collect(), limit));
+            }
             let mut rows: Vec<InstanceRow> = if filter.newest_first {
                 let is_after = |row: &&InstanceRow| after.is_none_or(|after| row.key < after);
                 shown.rev().filter(is_after).take(limit.saturating_add(1)).cloned().collect()

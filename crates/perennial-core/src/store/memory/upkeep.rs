@@ -187,7 +187,13 @@ impl Tables {
         let blocked = self.instances.values().filter_map(|row| row.blocked.as_ref());
         let begins: Vec<String> = blocked.map(|blocked| format!("{{\"code\":\"{}\"", blocked.code)).collect();
         let counted = begins.iter().map(String::as_str).take(Count::EXACT as usize + 1);
-        StoreDetails { blocked: StoreDetails::count_blocked(counted), bytes: Vec::new() }
+        let wakes = self.instances.values().filter(|row| !row.status.is_final() && row.blocked.is_none());
+        let due = wakes.filter_map(|row| row.wake_at_ms.map(|due_ms| (row.shard.0, due_ms)));
+        StoreDetails {
+            blocked: StoreDetails::count_blocked(counted),
+            bytes: Vec::new(),
+            earliest: StoreDetails::earliest_of(due),
+        }
     }
 
     pub(super) fn stats(&self, now_ms: u64) -> StoreStats {

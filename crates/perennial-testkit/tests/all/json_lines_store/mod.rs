@@ -372,6 +372,10 @@ impl Store for JsonLinesStore {
 
     fn list(&self, filter: Criteria, after: Option<PageKey>, limit: usize, reply: Reply<Page>) {
         self.call(reply, |tables, _| {
+            if let Some(place) = filter.by_end {
+                let shown = tables.instances.values().filter(|row| filter.matches(row));
+                return Ok(place.page(shown.cloned().collect(), limit));
+            }
             let is_after = |key| match filter.newest_first {
                 true => after.is_none_or(|after| key < after),
                 false => after.is_none_or(|after| key > after),
@@ -430,7 +434,14 @@ impl Store for JsonLinesStore {
             let begins: Vec<String> =
                 blocked.map(|blocked| serde_json::to_string(blocked).expect("it is JSON")).collect();
             let counted = begins.iter().map(String::as_str).take(Count::EXACT as usize + 1);
-            Ok(StoreDetails { blocked: StoreDetails::count_blocked(counted), bytes: Vec::new() })
+            let wakes =
+                tables.instances.values().filter(|row| !row.status.is_final() && row.blocked.is_none());
+            let due = wakes.filter_map(|row| row.wake_at_ms.map(|due_ms| (row.shard.0, due_ms)));
+            Ok(StoreDetails {
+                blocked: StoreDetails::count_blocked(counted),
+                bytes: Vec::new(),
+                earliest: StoreDetails::earliest_of(due),
+            })
         });
     }
 

@@ -235,6 +235,7 @@ impl Client {
         let mut reasons = of_instance(&loaded, around, &ownership);
         let LoadedInstance { row, tasks, .. } = loaded;
         let mut found = Found::default();
+        let mut waits: Vec<Wait> = Vec::new();
         match work {
             Err(unread) => reasons.push(unread),
             Ok(work) if !row.status.is_final() && !work.has_ended() => {
@@ -247,11 +248,14 @@ impl Client {
                 let is_idle = reasons.is_empty() && open.is_empty() && work.turns() > 0;
                 reasons.extend(open);
                 reasons.extend(is_idle.then_some(WaitReason::Condition));
+                let of_unit = |reason| Wait::of_unit(reason, now, |event| work.unit_of(event));
+                waits = reasons.drain(..).map(of_unit).collect();
                 self.keep(&row, work);
             }
             Ok(work) => self.keep(&row, work),
         }
-        found.waits = reasons.into_iter().map(|reason| Wait::new(reason, now)).collect();
+        waits.extend(reasons.into_iter().map(|reason| Wait::new(reason, now)));
+        found.waits = waits;
         Ok(found)
     }
 

@@ -177,6 +177,12 @@ impl OpenWork {
         self.stopping.contains(&event)
     }
 
+    /// The unit that scheduled an open operation, unless it is the orchestration itself.
+    pub(super) fn unit_of(&self, event: EventId) -> Option<String> {
+        let (_, unit, _) = self.places.get(&event)?;
+        (!unit.is_root()).then(|| unit.to_string())
+    }
+
     /// The deadline for all attempts of an activity.
     pub(super) fn activity_deadline(&self, event: EventId) -> Option<Timestamp> {
         self.ledger.activity_deadline_ms(event).map(Timestamp::from_millis)

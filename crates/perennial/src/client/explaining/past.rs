@@ -150,7 +150,10 @@ fn past_state(
         execution,
         turn,
         at,
-        waits: reasons.into_iter().map(|reason| Wait::new(reason, at)).collect(),
+        waits: reasons
+            .into_iter()
+            .map(|reason| Wait::of_unit(reason, at, |event| work.unit_of(event)))
+            .collect(),
         more,
         untaken_events: if work.has_ended() { BTreeMap::new() } else { work.untaken_events() },
         ending,

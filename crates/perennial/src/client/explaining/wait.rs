@@ -114,6 +114,9 @@ pub struct Wait {
     /// The action to take, if the wait does not end without intervention.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub remedy: Option<String>,
+    /// The unit of the code that waits, as in histories; `None` if the orchestration itself does, or no code does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unit: Option<String>,
     /// The wait as data.
     #[serde(flatten)]
     pub reason: WaitReason,
@@ -121,7 +124,17 @@ pub struct Wait {
 
 impl Wait {
     pub(super) fn new(reason: WaitReason, at: Timestamp) -> Wait {
-        Wait { text: text::line(&reason, at), remedy: text::remedy(&reason), reason }
+        Wait { text: text::line(&reason, at), remedy: text::remedy(&reason), unit: None, reason }
+    }
+
+    /// The same, with the unit of the operation that is waited for.
+    pub(super) fn of_unit(
+        reason: WaitReason,
+        at: Timestamp,
+        unit_of: impl Fn(EventId) -> Option<String>,
+    ) -> Wait {
+        let unit = reason.event().and_then(unit_of);
+        Wait { unit, ..Wait::new(reason, at) }
     }
 
     /// Whether it does not end without intervention.
@@ -313,6 +326,19 @@ pub enum WaitReason {
 }
 
 impl WaitReason {
+    /// The event id of the operation that is waited for, if it is one.
+    pub fn event(&self) -> Option<EventId> {
+        match self {
+            WaitReason::Activity(activity) => Some(activity.event),
+            WaitReason::Event { event, .. }
+            | WaitReason::Timer { event, .. }
+            | WaitReason::Child { event, .. }
+            | WaitReason::Update { event, .. }
+            | WaitReason::Delivery { event, .. } => Some(*event),
+            _ => None,
+        }
+    }
+
     /// Whether this is a state of the whole instance, as opposed to an operation.
     pub fn is_state(&self) -> bool {
         matches!(
