@@ -21,6 +21,8 @@ export function Dialog(props: {
     const dialog = box.current;
     const before = document.activeElement;
     if (dialog !== null && !dialog.open) dialog.showModal();
+    // The browser would begin at the button that closes it.
+    dialog?.querySelector<HTMLElement>("[autofocus], form :is(input, select, textarea)")?.focus();
     return () => {
       dialog?.close();
       if (before instanceof HTMLElement && before.isConnected) before.focus();

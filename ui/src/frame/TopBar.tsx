@@ -88,7 +88,7 @@ function Freshness(): JSX.Element {
 function Settings(): JSX.Element {
   return (
     <Menu
-      button={<Icon name="clock" />}
+      button={<Icon name="sliders" />}
       buttonClass="button quiet icon"
       label="Times, theme and keys"
       role="dialog"

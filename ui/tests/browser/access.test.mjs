@@ -69,3 +69,39 @@ test("f9 d31 an operator terminates a running instance after typing its id", asy
     await eventually(async () => assert.equal(await rowOf(page, "nap-hour").count(), 1));
   });
 });
+
+test("d50 a session that ended leads to the login, and back to the same place", async () => {
+  await browse(full.fixture, async (page, context) => {
+    await open(page, full.fixture, "instances?status=failed");
+    await logIn(page, full.fixture.reader);
+    await rowOf(page, "shipping-failed").waitFor();
+    await page.evaluate(() => (globalThis.sameDocument = true));
+    await context.clearCookies();
+    await page.getByRole("link", { name: "Deploy" }).click();
+    await page.getByLabel("Token").waitFor();
+    await logIn(page, full.fixture.reader);
+    await page.getByRole("heading", { level: 1, name: "Deploy" }).waitFor();
+    assert.match(page.url(), /#\/deploy/);
+    assert.equal(await page.evaluate(() => globalThis.sameDocument), true);
+    await page.goBack();
+    await rowOf(page, "shipping-failed").waitFor();
+  });
+});
+
+test("d43 a chosen theme is there before the page is drawn, and follows into other tabs", async () => {
+  await browse(full.fixture, { colorScheme: "light" }, async (page) => {
+    await open(page, full.fixture, "overview");
+    await logIn(page, full.fixture.reader);
+    await page.getByRole("button", { name: "Times, theme and keys" }).click();
+    await page.getByRole("button", { name: "Dark" }).click();
+    await page.keyboard.press("Escape");
+    await page.addInitScript(() => {
+      // What the first frame is drawn with.
+      requestAnimationFrame(() => (globalThis.atFirst = document.documentElement.dataset.theme));
+    });
+    await page.reload();
+    await page.getByRole("heading", { level: 1 }).waitFor();
+    assert.equal(await page.evaluate(() => globalThis.atFirst), "dark");
+    assert.equal(await page.evaluate(() => getComputedStyle(document.documentElement).colorScheme), "dark");
+  });
+});

@@ -13,11 +13,12 @@ export { Fixture, example } from "./fixture.mjs";
 /** How long to wait for what must come. Long, because the machine may be busy. */
 export const PATIENCE_MS = 30_000;
 
-/** A fixture for all tests of a file. */
+/** A fixture for all tests of a file, on the kind of store that `PERENNIAL_TEST_STORE` names. */
 export function fixtureFor(...options) {
   const holder = {};
+  const store = process.env.PERENNIAL_TEST_STORE === undefined ? [] : ["--store", process.env.PERENNIAL_TEST_STORE];
   before(async () => {
-    holder.fixture = await Fixture.start(...options);
+    holder.fixture = await Fixture.start(...store, ...options);
   });
   after(() => holder.fixture?.stop());
   return holder;

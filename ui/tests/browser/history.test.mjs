@@ -9,21 +9,73 @@ const full = fixtureFor();
 const history = (page) => page.getByRole("table", { name: "History" });
 const numbers = (locator, name) => locator.evaluateAll((all, key) => all.map((each) => Number(each.dataset[key])), name);
 
-test("f4 h28 every turn and event is drawn once while an instance runs to its end", async () => {
-  await browse(full.fixture, async (page) => {
-    await full.fixture.run("start", "steps", "drawn", [4, 40]);
-    await open(page, full.fixture, "instances/drawn?tab=history");
+/** Notes, at each change of the page, which turns and events are drawn. */
+async function noteDrawn(page) {
+  await page.evaluate(() => {
+    const drawn = (name) => [...document.querySelectorAll(`[data-${name}]`)].map((each) => Number(each.dataset[name]));
+    globalThis.drawn = [];
+    const note = () => globalThis.drawn.push({ turns: drawn("turn"), events: drawn("event") });
+    new MutationObserver(note).observe(document.body, { subtree: true, childList: true });
+  });
+}
+
+test("f4 h28 an instance watched live to its end, over a server that was away: every turn is drawn once, none is missed", async () => {
+  const { fixture } = full;
+  await fixture.run("start", "cart", "watched", null);
+  // All of it fits into a tall window.
+  await browse(fixture, { viewport: { width: 1280, height: 2_400 } }, async (page) => {
+    await open(page, fixture, "instances/watched?tab=history");
     await live(page);
-    await full.fixture.run("wait", "drawn", "ended");
-    const { turns } = await full.fixture.run("history", "drawn");
-    const events = turns.flatMap((turn) => turn.events.map(([id]) => id));
-    // All of it fits into a tall window.
-    await page.setViewportSize({ width: 1280, height: 2_400 });
-    await eventually(async () => assert.deepEqual(await numbers(history(page).locator("[data-event]"), "event"), events));
-    assert.deepEqual(
-      await numbers(history(page).locator("[data-turn]"), "turn"),
-      turns.map(({ turn }) => turn),
-    );
+    await history(page).locator("[data-turn]").first().waitFor();
+    await noteDrawn(page);
+    const like = async (check) => {
+      const { turns } = await fixture.run("history", "watched");
+      const events = turns.flatMap((turn) => turn.events.map(([id]) => id));
+      const kinds = turns.flatMap((turn) => turn.events.map(([, kind]) => kind));
+      assert.deepEqual(
+        await numbers(history(page).locator("[data-turn]"), "turn"),
+        turns.map(({ turn }) => turn),
+      );
+      assert.deepEqual(await numbers(history(page).locator("[data-event]"), "event"), events);
+      assert.deepEqual(await history(page).locator("[data-event]").getByRole("button").allInnerTexts(), kinds);
+      assert.ok(check(turns));
+    };
+    const raise = async (note) => {
+      const { turns } = await fixture.run("history", "watched");
+      await fixture.run("raise", "watched", "note", note);
+      await fixture.run("wait", "watched", String(turns.length + 1));
+    };
+    // One turn after the other, each seen before the next.
+    for (const note of ["one", "two", "three"]) {
+      await raise(note);
+      await eventually(() => like(() => true));
+    }
+    await fixture.run("kill-server");
+    await page.getByText("The server cannot be reached since").waitFor();
+    for (const note of ["four", "five", "six"]) await raise(note);
+    await fixture.run("start-server");
+    await eventually(() => like((turns) => turns.length >= 7));
+    await fixture.run("raise", "watched", "checkout");
+    await fixture.run("wait", "watched", "ended");
+    await eventually(() => like((turns) => turns.at(-1).events.at(-1)[1] === "OrchestrationCompleted"));
+    await page
+      .getByText(/^Completed/)
+      .first()
+      .waitFor();
+    const { turns } = await fixture.run("history", "watched");
+    const drawn = await page.evaluate(() => globalThis.drawn);
+    // At no moment was one drawn twice, or one missing between others; and it was watched, not read at the end.
+    for (const { turns: shown } of drawn) {
+      const sorted = [...shown].sort((a, b) => a - b);
+      assert.deepEqual(
+        sorted,
+        Array.from(sorted, (_, index) => index + 1),
+        `drawn: ${shown}`,
+      );
+    }
+    for (const { events: shown } of drawn) assert.equal(new Set(shown).size, shown.length, `drawn: ${shown}`);
+    const lengths = new Set(drawn.map(({ turns: shown }) => shown.length));
+    for (const length of [2, 3, 4, turns.length]) assert.ok(lengths.has(length), `never ${length} turns, but ${[...lengths]}`);
   });
 });
 

@@ -28,32 +28,40 @@ test("d15 one sentence says where an instance stands and why", async () => {
   });
 });
 
-test("f4 an instance is watched from its start to its end, and every turn is seen once", async () => {
-  await browse(full.fixture, async (page) => {
-    await full.fixture.run("start", "steps", "watched", [8, 60]);
-    const seen = [];
-    page.on("request", (request) => seen.push(request.url()));
-    await open(page, full.fixture, "instances/watched?tab=history");
-    await full.fixture.run("wait", "watched", "ended");
-    await sentence(page, /Completed/).waitFor();
-    const { turns } = await full.fixture.run("history", "watched");
-    const events = turns.flatMap((turn) => turn.events);
-    await eventually(async () =>
-      assert.match((await page.getByRole("main").innerText()).replace(/\s+/g, " "), new RegExp(`Events ${events.length}\\b`)),
-    );
-    assert.ok(!seen.some((url) => url.includes("reload")));
-  });
-});
-
-test("f5 d16 a retried activity shows its attempts with their errors, and is retried now", async () => {
+test("f5 d16 a retried activity shows its attempts as segments with their errors, and is retried now", async () => {
   await browse(full.fixture, async (page) => {
     await open(page, full.fixture, "instances/payment-2?tab=timeline");
-    await page.getByRole("button", { name: /^Retry charge now/ }).waitFor();
+    const timeline = page.getByRole("table", { name: "Timeline" });
+    const row = timeline.getByRole("row").filter({ hasText: "charge" });
+    const segments = (kind) => row.locator(`.tl-seg.${kind}`);
+    // Four attempts follow one another within seconds; the fifth comes minutes later.
+    const failed = 4;
+    await eventually(async () => {
+      const { waits } = await full.fixture.get("instances/payment-2/waits");
+      assert.deepEqual([waits[0].state, waits[0].attempt], ["retry", failed + 1]);
+    });
+    // The first two are a few milliseconds apart, and may touch.
+    await eventually(async () => assert.ok((await segments("run.bad").count()) >= 2));
+    assert.ok((await segments("pause").count()) >= 1);
+    await timeline.getByRole("button", { name: /^activity charge, event 3, open, .*attempts, .*error: card service/ }).click();
+    const side = page.getByRole("complementary", { name: "Selected operation" });
+    await eventually(async () =>
+      assert.equal(await side.getByText(/^card service answered 503 to request \d+$/).count(), failed + 1),
+    );
+    await page.getByRole("button", { name: "Retry charge now…" }).waitFor();
     await full.fixture.run("card-service", "on");
-    await page.getByRole("button", { name: /^Retry charge now/ }).click();
+    await page.getByRole("button", { name: "Retry charge now…" }).click();
     await page.getByRole("dialog").getByRole("button", { name: "Retry now" }).click();
     await sentence(page, /Completed/).waitFor();
     await full.fixture.run("card-service", "off");
+    // The attempt that the button began is there, and succeeded.
+    await timeline
+      .getByRole("button", { name: new RegExp(`^activity charge, event 3, completed, .*${failed + 1} attempts`) })
+      .waitFor();
+    await side
+      .getByText(`"charged 200 at attempt ${failed + 1}"`)
+      .first()
+      .waitFor();
     const history = await full.fixture.run("history", "payment-2");
     assert.equal(history.turns.at(-1).events.at(-1)[1], "OrchestrationCompleted");
   });

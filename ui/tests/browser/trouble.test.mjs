@@ -54,3 +54,38 @@ test("f11 d2 a store without a runtime says so on every page until one runs agai
     await eventually(async () => assert.equal(await page.getByText(/nothing moves until one is started/).count(), 0));
   });
 });
+
+test("d32 an answer that got lost is shown as an unknown outcome with what to look at, a refusal with the server's words", async () => {
+  await browse(full.fixture, async (page) => {
+    await full.fixture.run("start", "approval", "lost-answer", "tea");
+    await open(page, full.fixture, "instances/lost-answer");
+    await live(page);
+    // The server gets the request and carries it out; the connection breaks before its answer.
+    await page.route("**/events/approved*", async (route) => {
+      await route.fetch();
+      await route.abort("connectionreset");
+    });
+    await page.getByRole("button", { name: /^Raise approved/ }).click();
+    const dialog = page.getByRole("dialog", { name: "Raise an event" });
+    await dialog.getByRole("button", { name: "Raise", exact: true }).click();
+    const alert = dialog.getByRole("alert");
+    await alert.filter({ hasText: "Outcome unknown" }).filter({ hasText: "may or may not have been carried out" }).waitFor();
+    // The page goes on to show what became of it.
+    await dialog.getByRole("button", { name: "Cancel" }).click();
+    await page
+      .getByText(/^Completed/)
+      .first()
+      .waitFor();
+    await page.unroute("**/events/approved*");
+    await full.fixture.run("start", "nap", "refusing", 3_600_000);
+    await open(page, full.fixture, "instances/refusing");
+    await page.getByRole("button", { name: "Actions" }).click();
+    await page.getByRole("menuitem", { name: /^Raise an event/ }).click();
+    await dialog.getByLabel("Event").fill(".");
+    await full.fixture.run("terminate", "refusing", "first");
+    await full.fixture.run("wait", "refusing", "ended");
+    await dialog.getByRole("button", { name: "Raise", exact: true }).click();
+    await alert.filter({ hasText: /PER-\d{4}/ }).waitFor();
+    assert.equal(await alert.filter({ hasText: "Outcome unknown" }).count(), 0);
+  });
+});

@@ -21,6 +21,7 @@ const HELP: &[&str] = &[
     "delete ID",
     "wait ID ended | blocked | TURN",
     "wait-many COUNT PREFIX blocked | TURN",
+    "damage ID TURN: makes a turn unreadable, in a SQLite file",
     "history ID: turns and kinds of events, from the store",
     "card-service on | off: whether payments succeed",
     "imports end | go: whether imports end",
@@ -119,6 +120,7 @@ async fn on_instances(stage: &Stage, command: &str, given: &Given<'_>) -> Result
         "cancel" => client.cancel(&given.text(1)?, &given.text_or(2, "")).await?,
         "terminate" => client.terminate(&given.text(1)?, &given.text_or(2, "")).await?,
         "delete" => return Ok(json!({ "deleted": client.delete(&given.text(1)?, true).await? })),
+        "damage" => damage(stage.url(), &given.text(1)?, given.number(2)?)?,
         "wait" => wait(&client, &given.text(1)?, &given.text(2)?).await?,
         "wait-many" => {
             for number in 1..=given.number(1)? {
@@ -136,6 +138,19 @@ async fn on_instances(stage: &Stage, command: &str, given: &Given<'_>) -> Result
         unknown => return Err(format!("no such command: {unknown}").into()),
     }
     Ok(json!({}))
+}
+
+/// Changes a byte of a turn, as a failing disk would.
+fn damage(url: &str, id: &str, turn: u64) -> Result<(), Failure> {
+    let path = url.strip_prefix("sqlite:").ok_or("only a sqlite: store can be damaged")?;
+    let connection = rusqlite::Connection::open(path)?;
+    connection.busy_timeout(std::time::Duration::from_secs(30))?;
+    let changed = connection.execute(
+        "UPDATE turns SET body = CAST(substr(body, 1, length(body) - 1) || x'00' AS BLOB)
+         WHERE number = ?2 AND key = (SELECT key FROM instances WHERE id = ?1)",
+        (id, i64::try_from(turn)?),
+    )?;
+    if changed == 0 { Err("no such turn".into()) } else { Ok(()) }
 }
 
 async fn wait(client: &perennial::Client, id: &str, what: &str) -> Result<(), Failure> {

@@ -9,12 +9,13 @@
 //!
 //! | option | |
 //! |---|---|
-//! | `--store URL` | `sqlite:PATH`, `memory:` or `postgres://…`; a new SQLite file if not given |
+//! | `--store URL` | `sqlite:PATH`, `memory:`, `postgres://…`, or `postgres` for a server of its own; a new SQLite file if not given |
 //! | `--empty` | leaves the store empty |
 //! | `--as-is` | adds nothing to what the store has |
 //! | `--children N` | the children of the instance `fan`; 12 if not given |
 //! | `--events N` | the events of the instance `long`, which there is only with this option |
 //! | `--instances N` | so many further instances, as rows of a SQLite file |
+//! | `--link NAME=TEMPLATE` | a link into another tool; may be repeated |
 //! | `--nodes N` | so many runtimes on one PostgreSQL store |
 //! | `--no-runtime` | stops the runtime before the server starts |
 //! | `--port N` | listens there instead of on a free port |
@@ -46,6 +47,7 @@ struct Arguments {
     is_empty: bool,
     is_as_is: bool,
     sizes: Sizes,
+    links: Vec<(String, String)>,
     nodes: usize,
     without_runtime: bool,
     port: u16,
@@ -62,6 +64,7 @@ impl Arguments {
             is_empty: false,
             is_as_is: false,
             sizes: Sizes { children: 12, events: 0, instances: 0 },
+            links: Vec::new(),
             nodes: 1,
             without_runtime: false,
             port: 0,
@@ -79,6 +82,11 @@ impl Arguments {
                 "--children" => arguments.sizes.children = value()?.parse()?,
                 "--events" => arguments.sizes.events = value()?.parse()?,
                 "--instances" => arguments.sizes.instances = value()?.parse()?,
+                "--link" => {
+                    let link = value()?;
+                    let (name, template) = link.split_once('=').ok_or("--link needs NAME=TEMPLATE")?;
+                    arguments.links.push((name.to_owned(), template.to_owned()));
+                }
                 "--nodes" => arguments.nodes = value()?.parse()?,
                 "--no-runtime" => arguments.without_runtime = true,
                 "--port" => arguments.port = value()?.parse()?,

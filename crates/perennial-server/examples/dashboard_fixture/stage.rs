@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 
 use perennial::{Client, Runtime, RuntimeOptions};
 use perennial_server::{Access, NewToken, Options, Role, Stop, TokenFile};
+use perennial_testkit::postgres::{ServerOptions, TestServer};
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
@@ -33,14 +34,21 @@ pub(crate) struct Stage {
     /// The tokens of a reader and an operator.
     pub(crate) tokens: Option<[String; 2]>,
     _directory: tempfile::TempDir,
+    /// The PostgreSQL server that was started for this store.
+    _postgres: Option<TestServer>,
 }
 
 impl Stage {
     pub(crate) fn new(arguments: Arguments) -> Result<Stage, Failure> {
         let directory = tempfile::tempdir()?;
-        let url = match &arguments.store {
-            Some(url) => url.clone(),
-            None => format!("sqlite:{}", directory.path().join("store.db").display()),
+        let postgres = match arguments.store.as_deref() {
+            Some("postgres") => Some(TestServer::try_start(&ServerOptions::default().unsynced())?),
+            _ => None,
+        };
+        let url = match (&postgres, &arguments.store) {
+            (Some(server), _) => server.url().to_owned(),
+            (None, Some(url)) => url.clone(),
+            (None, None) => format!("sqlite:{}", directory.path().join("store.db").display()),
         };
         let (access, tokens) = match arguments.with_tokens {
             false => (Access::everybody(Role::Operator), None),
@@ -54,7 +62,10 @@ impl Stage {
                 (Access::tokens(TokenFile::open(&file)?), Some([reader?, operator?]))
             }
         };
-        let options = Options::default()
+        let links = arguments.links.iter();
+        let options =
+            links.fold(Options::default(), |options, (name, template)| options.link(name, template));
+        let options = options
             .access(access)
             .read_only(arguments.read_only)
             .hide_payloads_from_readers(arguments.hide_payloads);
@@ -68,6 +79,7 @@ impl Stage {
             options,
             tokens,
             _directory: directory,
+            _postgres: postgres,
         })
     }
 
@@ -174,7 +186,9 @@ impl Stage {
 
     pub(crate) fn shown_url(&self) -> String {
         let address = self.address.map(|address| address.to_string()).unwrap_or_default();
-        format!("http://{address}{}/", self.arguments.prefix.as_deref().unwrap_or_default())
+        // The prefix alone leads there too; with a slash at its end, axum does not route it to a nested router.
+        let path = self.arguments.prefix.as_ref().map(|prefix| format!("{prefix}/index.html"));
+        format!("http://{address}{}", path.as_deref().unwrap_or("/"))
     }
 
     /// Stops the server as a signal would.

@@ -4,9 +4,10 @@ import type { ComponentChildren, JSX } from "preact";
 import { useLoad } from "../../api/load.ts";
 import { textOf } from "../../api/json.ts";
 import type { InstanceDetails } from "../../api/types.ts";
+import { countText } from "../../design/Controls.tsx";
 import { Code } from "../../design/Copy.tsx";
 import { Text } from "../../design/Id.tsx";
-import { standingOf } from "../../design/Status.tsx";
+import { WORDS, standingOf } from "../../design/Status.tsx";
 import { Duration, Time, Since } from "../../design/time.tsx";
 import { Source } from "../../frame/source.tsx";
 import { href } from "../../router/router.ts";
@@ -25,6 +26,7 @@ export function Sentence({ model, details }: { model: InstanceModel; details: In
         <span class="skeleton" />
       </p>
     );
+  if (details.damage !== undefined) return <DamagedSentence details={details} damage={details.damage} />;
   switch (standing) {
     case "blocked":
       return <BlockedSentence details={details} />;
@@ -70,6 +72,27 @@ export function Sentence({ model, details }: { model: InstanceModel; details: In
     case "running":
       return <WaitingSentence details={details} />;
   }
+}
+
+/** What can be said without the history: how it stands by its row, and what cannot be read. */
+function DamagedSentence({ details, damage }: { details: InstanceDetails; damage: string }): JSX.Element {
+  const code = /^PER-\d{4}/.exec(damage)?.[0];
+  return (
+    <p class="one-sentence">
+      {WORDS[standingOf(details)]}
+      {details.ended_ms !== null && (
+        <>
+          {" "}
+          <Ended details={details} />
+        </>
+      )}
+      . Its history is damaged:{" "}
+      <q class="red">
+        <Text text={damage.replace(/^PER-\d{4} /, "")} />
+      </q>
+      . What can be read of it is under History. {code !== undefined && <Code code={code} />}
+    </p>
+  );
 }
 
 function Ended({ details }: { details: InstanceDetails }): JSX.Element | null {
@@ -267,23 +290,12 @@ export function PastSentence({ model, execution, turn }: { model: InstanceModel;
       ) : (
         <WaitText wait={first} id={model.id} isSentence at={then.at_ms} />
       )}
-      {first !== undefined && others > 0 && <> {others === 1 ? "One more wait." : `${others} more waits.`}</>}
+      {first !== undefined && others > 0 && <> {others === 1 ? "One more wait." : `${countText(others)} more waits.`}</>}
     </p>
   );
 }
 
 function WaitingSentence({ details }: { details: InstanceDetails }): JSX.Element {
-  if (details.damage !== undefined) {
-    return (
-      <p class="one-sentence">
-        Its history is damaged:{" "}
-        <q class="red">
-          <Text text={details.damage} />
-        </q>
-        . What can be read is shown.
-      </p>
-    );
-  }
   const waits = details.waits_for as WaitRecord[];
   // What stops everything is told first, then what has an error, then the first that is open.
   const first = waits.find((wait) => STOPS.has(wait.kind)) ?? waits.find((wait) => wait.failed !== undefined) ?? waits[0];
@@ -302,7 +314,7 @@ function WaitingSentence({ details }: { details: InstanceDetails }): JSX.Element
         <>
           {" "}
           <a class="link nowrap" href={href(["instances", details.id], { tab: "waits" })}>
-            {others === 1 ? "One more wait" : `${others} more waits`}
+            {others === 1 ? "One more wait" : `${countText(others)} more waits`}
           </a>
         </>
       )}

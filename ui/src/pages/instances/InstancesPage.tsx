@@ -92,7 +92,7 @@ export default function InstancesPage(): JSX.Element {
         </>
       }
     >
-      <Views current={query} />
+      <Views current={query} count={count} />
       <FilterBar filter={filter.value} attributes={() => attributesOf(list)} onChange={apply} />
       {list.problem.value !== null && !(list.length > 0 && isToldAbove(list.problem.value)) && (
         <div class="pad">

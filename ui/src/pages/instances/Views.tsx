@@ -42,7 +42,7 @@ async function count(): Promise<void> {
 }
 
 /** Views that show nothing else than the current filter are lit. */
-export function Views({ current }: { current: string }): JSX.Element {
+export function Views({ current, count: shown }: { current: string; count: Count | undefined }): JSX.Element {
   useEffect(() => {
     readShared().then(countSoon, countSoon);
     return () => clearTimeout(timer);
@@ -57,7 +57,13 @@ export function Views({ current }: { current: string }): JSX.Element {
     <nav class="views" aria-label="Views">
       <ul>
         {views.map((view) => (
-          <ViewTab key={`${view.kind} ${view.name}`} view={view} isCurrent={view.filter === current} />
+          <ViewTab
+            key={`${view.kind} ${view.name}`}
+            view={view}
+            isCurrent={view.filter === current}
+            // The page counts what it lists; beside that number an older one would look wrong.
+            known={(view.filter === current ? shown : undefined) ?? counts.value.get(view.filter)}
+          />
         ))}
       </ul>
       {!isKnown && <SaveMenu filter={current} />}
@@ -65,8 +71,7 @@ export function Views({ current }: { current: string }): JSX.Element {
   );
 }
 
-function ViewTab({ view, isCurrent }: { view: View; isCurrent: boolean }): JSX.Element {
-  const known = counts.value.get(view.filter);
+function ViewTab({ view, isCurrent, known }: { view: View; isCurrent: boolean; known: Count | undefined }): JSX.Element {
   return (
     <li class={isCurrent ? "current" : ""}>
       <a

@@ -83,7 +83,7 @@ function History(props: {
       : row.is === "operation" && (row.group.begun?.id === selected || row.group.ended?.id === selected);
   const here = selected === null ? -1 : rows.findIndex(isSelected);
   const shift = useKeptPlace(box, turns, isGrouped);
-  useJumps(history, list, rows, selected, here, search === null);
+  useJumps(history, list, rows, isSelected, search === null);
   const select = (event: number | null) => change({ event, at: null }, { replace: true });
   const stepMatch = (by: number) => {
     if (rows.length === 0) return;
@@ -154,7 +154,7 @@ function History(props: {
         <div class="ev-list" ref={box} data-shift={shift}>
           {!history.isOpen.value && search === null ? (
             <div class="one-problem">{problem === null && <Waiting lines={6} />}</div>
-          ) : rows.length === 0 ? (
+          ) : rows.length === 0 && problem !== null ? null : rows.length === 0 ? (
             <Empty title={search === null ? "No events yet" : search.at.value === null ? "No event matches" : "Searching"}>
               <p>
                 {search === null
@@ -312,24 +312,27 @@ function useJumps(
   history: HistoryWindow,
   list: { current: VirtualHandle | null },
   rows: readonly HistoryRow[],
-  selected: number | null,
-  here: number,
+  isSelected: (row: HistoryRow) => boolean,
   isWhole: boolean,
 ): void {
   const jumped = useRef<string | null>(null);
   const isOpen = history.isOpen.value;
+  const selected = numberParam("event");
+  // Turns can be put before a row between the jump and the frame that shows it.
+  const latest = useRef(rows);
+  latest.current = rows;
   useEffect(() => {
     if (!isOpen || !isWhole || rows.length === 0) return;
     const turn = numberParam("at");
     const wanted = selected !== null ? `e${selected}` : turn !== null ? `t${turn}` : "end";
     if (jumped.current === wanted) return;
     const isFirst = jumped.current === null;
-    const index =
-      selected !== null
-        ? here
-        : turn !== null
-          ? rows.findIndex((row) => row.is === "turn" && row.turn.number === turn)
-          : rows.length - 1;
+    const indexNow = () => {
+      if (selected !== null) return latest.current.findIndex(isSelected);
+      if (turn !== null) return latest.current.findIndex((row) => row.is === "turn" && row.turn.number === turn);
+      return latest.current.length - 1;
+    };
+    const index = indexNow();
     if (index < 0 && selected !== null && !isFirst) {
       // A link to an event that is not loaded.
       jumped.current = wanted;
@@ -340,7 +343,7 @@ function useJumps(
     if (wanted === "end" && !isFirst) return;
     if (index >= 0)
       requestAnimationFrame(() =>
-        list.current?.scrollTo(index, wanted === "end" ? "end" : isFirst || wanted.startsWith("t") ? "center" : "auto"),
+        list.current?.scrollTo(indexNow(), wanted === "end" ? "end" : isFirst || wanted.startsWith("t") ? "center" : "auto"),
       );
   }, [isOpen, rows, selected]);
 }

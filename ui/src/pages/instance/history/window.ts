@@ -27,6 +27,8 @@ export class HistoryWindow {
   private readonly bound: object;
   /** The last turn that may be shown: of the past. */
   private readonly until: number | null;
+  /** How many events a turn has, as far as it is known: of the whole execution, and of the turns that were read last. */
+  private readonly overall: number;
   private perTurn: number;
   private waiting: TurnRecord[] = [];
   private frame = 0;
@@ -38,11 +40,13 @@ export class HistoryWindow {
     this.execution = execution;
     this.bound = bound;
     this.until = until;
-    this.perTurn = Math.max(1, perTurn);
+    this.overall = Math.max(1, perTurn);
+    this.perTurn = this.overall;
   }
 
   private get limit(): number {
-    return Math.max(1, Math.min(MAX_TURNS, Math.floor(PAGE_EVENTS / this.perTurn)));
+    // A few short turns say nothing about those beside them.
+    return Math.max(1, Math.min(MAX_TURNS, Math.floor(PAGE_EVENTS / Math.max(this.perTurn, this.overall))));
   }
 
   private page(query: object): Promise<HistoryPage> {

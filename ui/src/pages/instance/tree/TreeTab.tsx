@@ -52,7 +52,7 @@ function Shown({ family, root, id, only }: { family: Family; root: Member; id: s
   const rows = familyRows(root);
   const isGraph = param("as") === "graph";
   const counts = root.counts.value;
-  useEffect(() => family.count(root), [root]);
+  useEffect(() => family.count(root), [root, root.instance.value]);
   const onRange = (first: number, last: number) => {
     for (const row of rows.slice(first, last + 1)) {
       if (row.is === "more") {

@@ -58,12 +58,14 @@ export class Family {
   readonly only: Only;
   private waiting: Member[] = [];
   private counting = 0;
+  private readonly counted = new Set<Member>();
 
   constructor(id: string, bound: object, only: Only) {
     this.id = id;
     this.only = only;
     this.loaded = new Loaded(async (abort) => {
       const tree = await read<Tree>("instances/{id}/tree", [id], { ...bound, root: true, depth: 3 }, abort);
+      this.counted.clear();
       return this.grow(tree, 0, this.loaded.value.peek() ?? null);
     });
   }
@@ -129,9 +131,10 @@ export class Family {
     if (member.isUnfolded.peek() && isUnread) await this.loadMore(member);
   }
 
-  /** Counts the children of a member that has come into view, once. */
+  /** Counts the children of a member that has come into view, once for each time that the family is read. */
   count(member: Member): void {
-    if (member.counts.peek() !== null || this.waiting.includes(member)) return;
+    if (this.counted.has(member)) return;
+    this.counted.add(member);
     this.waiting.push(member);
     this.countNext();
   }
