@@ -3,7 +3,7 @@
 use perennial_core::lane::Lane;
 use perennial_core::shard::Message;
 use perennial_core::store::{Commit, InboxNumber};
-use perennial_core::{Decision, EventId, EventKind, Job, Payload, ShardId, Turn};
+use perennial_core::{Decision, EventId, Job, Payload, ShardId, Turn};
 
 use super::Simulation;
 use super::activities::{Place, Run, place_of};
@@ -121,10 +121,10 @@ impl Simulation {
             session.is_some() && self.store.tables().ownership.owner(ShardId::of(&row.id)) == session;
         let Some(ledger) = self.witness.histories.ledger(key, execution) else { return };
         let is_open = ledger.open().any(|(open, _)| open == event);
-        let is_stopped = |kind: &EventKind| matches!(kind, EventKind::Decision { decision: Decision::ActivityStopRequested { source_event_id }, .. } if *source_event_id == event);
+        let stop = Decision::ActivityStopRequested { source_event_id: event };
         let history = self.witness.histories.of(key, execution);
-        let is_asked =
-            history.is_some_and(|history| history.flatten().any(|recorded| is_stopped(&recorded.kind)));
+        let mut turns = history.into_iter().flat_map(|history| &history.turns);
+        let is_asked = turns.any(|turn| turn.decisions().any(|(_, _, decision)| *decision == stop));
         // Attempts of an earlier tenure have to stop. An activity that can be completed with a token may have been, by a
         // message that is not yet recorded.
         let tenure = self.lane(process, lane).and_then(|lane| lane.tenure_of(ShardId::of(&row.id)));
