@@ -9,6 +9,7 @@ mod chaos;
 mod command;
 mod dashboard_rules;
 mod document;
+mod fuzz;
 mod house_rules;
 mod installer;
 mod licences;
@@ -37,6 +38,7 @@ Tasks:
   bench     run the load generator in release mode: bench [WORKLOAD…] [--store URL] [--peers], bench --help
   chaos     run nodes as processes and inject faults: chaos [--store sqlite] [--minutes M] [--faults N] [--seed S]
             [--power-loss N], chaos --help
+  fuzz      run hostile inputs on all cores: fuzz [TARGET…] [--executions N] [--seconds S], fuzz --help
   lint      check formatting, clippy, docs, links, the guide, house rules, sizes, the log page, the minimum compiler
             version, neighbours, packages, the licences of dependencies, and the dashboard's files against its sources
   ui        build the dashboard into crates/perennial-server/dist; needs Node
@@ -49,6 +51,7 @@ Tasks:
 enum Task {
     Bench(Vec<String>),
     Chaos(Vec<String>),
+    Fuzz(Vec<String>),
     Test,
     Lint,
     Screenshots(Vec<String>),
@@ -63,6 +66,7 @@ fn main() -> ExitCode {
     let outcome = match parse(&arguments) {
         Ok(Task::Bench(arguments)) => bench::run(&arguments).map_err(|failure| vec![failure]),
         Ok(Task::Chaos(arguments)) => chaos::run(&arguments).map_err(|failure| vec![failure]),
+        Ok(Task::Fuzz(arguments)) => fuzz::run(&arguments).map_err(|failure| vec![failure]),
         Ok(Task::Test) => test::run().map_err(|failure| vec![failure]),
         Ok(Task::Lint) => lint::run(),
         Ok(Task::Screenshots(arguments)) => browser::screenshots(&arguments).map_err(|failure| vec![failure]),
@@ -99,6 +103,7 @@ fn parse(arguments: &[String]) -> Result<Task, String> {
     let task = match task.as_str() {
         "bench" => return Ok(Task::Bench(rest.to_vec())),
         "chaos" => return Ok(Task::Chaos(rest.to_vec())),
+        "fuzz" => return Ok(Task::Fuzz(rest.to_vec())),
         "screenshots" => return Ok(Task::Screenshots(rest.to_vec())),
         "test" => Task::Test,
         "ui" => Task::Ui,
