@@ -9,6 +9,7 @@ mod chaos;
 mod command;
 mod dashboard_rules;
 mod document;
+mod fuzz;
 mod house_rules;
 mod installer;
 mod licences;
@@ -40,6 +41,7 @@ Tasks:
             [--power-loss N], chaos --help
   simulate  run simulated nodes with drawn faults in release mode, on all cores: simulate --seeds N | --minutes M | --flaws
             | --case FILE, simulate --help; exits with 0 (clean), 1 (violation, or something not met), 2 (arguments)
+  fuzz      run hostile inputs on all cores: fuzz [TARGET…] [--executions N] [--seconds S], fuzz --help
   lint      check formatting, clippy, docs, links, the guide, house rules, sizes, the log page, the minimum compiler
             version, neighbours, packages, the licences of dependencies, and the dashboard's files against its sources
   ui        build the dashboard into crates/perennial-server/dist; needs Node
@@ -53,6 +55,7 @@ enum Task {
     Bench(Vec<String>),
     Chaos(Vec<String>),
     Simulate(Vec<String>),
+    Fuzz(Vec<String>),
     Test,
     Lint,
     Screenshots(Vec<String>),
@@ -72,6 +75,7 @@ fn main() -> ExitCode {
             Err(failure) if failure.is_misuse() => return ExitCode::from(2),
             outcome => outcome.map_err(|failure| vec![failure]),
         },
+        Ok(Task::Fuzz(arguments)) => fuzz::run(&arguments).map_err(|failure| vec![failure]),
         Ok(Task::Test) => test::run().map_err(|failure| vec![failure]),
         Ok(Task::Lint) => lint::run(),
         Ok(Task::Screenshots(arguments)) => browser::screenshots(&arguments).map_err(|failure| vec![failure]),
@@ -109,6 +113,7 @@ fn parse(arguments: &[String]) -> Result<Task, String> {
         "bench" => return Ok(Task::Bench(rest.to_vec())),
         "chaos" => return Ok(Task::Chaos(rest.to_vec())),
         "simulate" => return Ok(Task::Simulate(rest.to_vec())),
+        "fuzz" => return Ok(Task::Fuzz(rest.to_vec())),
         "screenshots" => return Ok(Task::Screenshots(rest.to_vec())),
         "test" => Task::Test,
         "ui" => Task::Ui,

@@ -46,6 +46,7 @@ mod top;
 mod traces;
 mod verify;
 
+use std::ffi::OsString;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser};
@@ -91,6 +92,20 @@ pub fn run(codecs: Codecs) -> ExitCode {
         Err(failure) => {
             failure.report(as_json);
             ExitCode::from(failure.code())
+        }
+    }
+}
+
+/// Parses arguments as [`run`] does, and returns what it would complain about. For fuzzing.
+#[doc(hidden)]
+pub fn parsed(words: impl IntoIterator<Item = OsString>) -> Result<(), String> {
+    let words = std::iter::once(OsString::from("perennial")).chain(words);
+    match Arguments::try_parse_from(words) {
+        Ok(_) => Ok(()),
+        Err(error) if !error.use_stderr() => Ok(()),
+        Err(error) => {
+            let text = error.render().to_string();
+            Err(text.lines().map(|line| output::visible(line).into_owned() + "\n").collect())
         }
     }
 }

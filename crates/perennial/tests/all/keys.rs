@@ -316,7 +316,10 @@ async fn h41_a_runtime_tells_the_directory_who_it_is_and_what_it_runs() {
             tags: vec!["gpu".to_owned()],
             slots: 7,
             free: Some(7),
+            turn_threads: info.turn_threads,
+            load: info.load.clone(),
         };
+        assert!(info.turn_threads > 0, "{info:?}");
         assert_eq!(info, expected, "{role:?}");
     }
     runtime.shutdown().await.unwrap();
