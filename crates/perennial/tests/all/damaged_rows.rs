@@ -1,9 +1,8 @@
 //! A damaged row of a history, an inbox or the tasks is named with its instance and stops nothing else, on every store.
 
 use std::collections::BTreeSet;
-use std::time::Duration;
 
-use perennial::{ActivityContext, OrchestrationContext, Payload, RetryPolicy, Runtime, RuntimeBuilder};
+use perennial::{OrchestrationContext, Payload, Runtime, RuntimeBuilder};
 
 use super::support::{Place, event, failed, relaxed, soon, until};
 
@@ -17,19 +16,14 @@ async fn patient(ctx: OrchestrationContext, _: Payload) -> Outcome {
     Ok(ctx.schedule_wait(event("go")).await)
 }
 
-/// Its second attempt is a row that waits.
-async fn stubborn(ctx: OrchestrationContext, _: Payload) -> Outcome {
-    let work = ctx.schedule_activity("work", Payload::null());
-    work.retry(RetryPolicy::fixed(Duration::from_secs(3_600)).attempts(2)).await.map_err(failed)
-}
-
-async fn work(_: ActivityContext, _: Payload) -> Outcome {
-    Err(Payload::from("not today"))
+/// Its activity waits for a node with that tag.
+async fn tagged(ctx: OrchestrationContext, _: Payload) -> Outcome {
+    ctx.schedule_activity("work", Payload::null()).tag("gpu").await.map_err(failed)
 }
 
 fn runtime(place: &Place) -> RuntimeBuilder {
-    let builder = Runtime::open(place.url()).options(relaxed()).activity("work", work);
-    builder.orchestration("patient", "1.0.0", patient).orchestration("stubborn", "1.0.0", stubborn)
+    let builder = Runtime::open(place.url()).options(relaxed());
+    builder.orchestration("patient", "1.0.0", patient).orchestration("tagged", "1.0.0", tagged)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -40,8 +34,8 @@ async fn i16_a_damaged_turn_message_or_task_is_named_and_stops_nobody() {
     for id in ["history", "message", "well"] {
         client.start("patient", id, Payload::null()).await.unwrap();
     }
-    client.start("stubborn", "task", Payload::null()).await.unwrap();
-    soon(async { while client.stats().await.unwrap().tasks_waiting.rows == 0 {} }).await;
+    client.start("tagged", "task", Payload::null()).await.unwrap();
+    soon(async { while client.stats().await.unwrap().tasks_queued.rows == 0 {} }).await;
     runtime_1.shutdown().await.unwrap();
     let guest = place.guest();
     for id in ["message", "well"] {
