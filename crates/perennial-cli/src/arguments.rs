@@ -48,7 +48,7 @@ pub(crate) enum Command {
         /// Keep the files, in this directory, which must not exist, and the schema on PostgreSQL
         #[arg(long, value_name = "PATH")]
         keep: Option<PathBuf>,
-        /// Serve the dashboard, and go on until Ctrl-C: so many orders for so many kills, again and again
+        /// Serve the dashboard, and repeat until Ctrl-C: start orders, kill their worker
         #[arg(long)]
         serve: bool,
         /// The address of the dashboard; port 0 takes a free one

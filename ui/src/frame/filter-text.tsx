@@ -45,6 +45,14 @@ export function filterParts(filter: string): JSX.Element[] {
           {value === "true" ? flag[0] : flag[1]}
         </span>
       );
+    if (name === "keys") {
+      const count = value.split(",").length;
+      return (
+        <span key={name} class="chip plain">
+          {count === 1 ? "1 selected instance" : `${count.toLocaleString("en")} selected instances`}
+        </span>
+      );
+    }
     const label = LABELS[name] ?? name.replace(/^attr\./, "");
     const shown = name.endsWith("_ms") ? (exactText(Number(value)).split("\n")[0] ?? value) : value;
     return (

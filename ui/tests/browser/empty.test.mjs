@@ -1,7 +1,7 @@
 // A store that is empty at first.
 import assert from "node:assert/strict";
 import { execFile } from "node:child_process";
-import { mkdtemp, rm } from "node:fs/promises";
+import { mkdtemp, readFile, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, test } from "node:test";
@@ -23,6 +23,10 @@ test("f1 d48 an empty store shows a program; run as it stands, its instance appe
       // The page shows the example with the URL of its store.
       const lines = (text) => text.replace(/sqlite:[^"]*/, "sqlite:").trim();
       assert.equal(lines(await shown.textContent()), lines(program.source.replace(/^\/\/!.*\n+/, "")));
+      // It is the first example of the guide, on a file instead of in memory.
+      const code = (text) => text.replace(/^[ \t]*\/\/.*\n+/gm, "").replace(/"(memory:|sqlite:[^"]*)"/, '""');
+      const hello = new URL("../../../crates/perennial/examples/hello.rs", import.meta.url);
+      assert.equal(code(program.source), code(await readFile(hello, "utf8")));
       const { stdout } = await promisify(execFile)(program.path, { cwd: directory });
       assert.equal(stdout, "Hello, Ada!\n");
       await rowOf(page, "welcome-1").filter({ hasText: "Completed" }).waitFor();

@@ -4,7 +4,7 @@
 //   node tests/browser/frames.mjs [INSTANCES] [EVENTS]
 //
 // Prints for each part how many frames there were, the time between two of them, and how long the browser's main thread computed
-// for each of its tasks. The last does not count the time in which other programs had the processor; a task that takes 50 ms makes
+// for each of its tasks. The last does not count the time in which other programs had the processor; a task of 50 ms makes
 // a frame that takes 50 ms, which is the limit that the dashboard sets itself.
 import { Fixture, launch } from "./fixture.mjs";
 
@@ -53,7 +53,8 @@ async function measure(page, what, act) {
   for (let step = 0; Date.now() < until; step += 1) await act(step);
   const gaps = await page.evaluate(end);
   const tasks = tasksOf((await browser.stopTracing()).toString("utf8"));
-  const longest = `the longest task ${quantile(tasks, 1)} ms, ${tasks.filter((ms) => ms > 50).length} of ${tasks.length} over 50 ms`;
+  const over = tasks.filter((ms) => ms > 50).length;
+  const longest = `the longest task ${quantile(tasks, 1)} ms, ${over} of ${tasks.length} over 50 ms`;
   const apart = [0.5, 0.95, 0.99].map((part) => `p${part * 100} ${quantile(gaps, part)} ms`).join(", ");
   console.log(`${what}: ${gaps.length} frames, ${apart} apart; ${longest}`);
 }

@@ -19,7 +19,7 @@ async function noteDrawn(page) {
   });
 }
 
-test("f4 h28 an instance watched live to its end, over a server that was away: every turn is drawn once, none is missed", async () => {
+test("f4 h28 an instance is watched to its end while the server goes away: every turn is drawn once", async () => {
   const { fixture } = full;
   await fixture.run("start", "cart", "watched", null);
   // All of it fits into a tall window.

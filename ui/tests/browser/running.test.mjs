@@ -133,6 +133,13 @@ test("d37 a node shows its lease, shards and registrations, and all shards their
     await row.getByText("256", { exact: true }).waitFor();
     await row.getByRole("button", { name: /node-1/ }).click();
     await row.getByRole("link", { name: "checkout" }).waitFor();
+    const { nodes } = await full.fixture.get("nodes");
+    await row
+      .getByText(new RegExp(`(busy of )?${nodes[0].turn_threads}$`))
+      .first()
+      .waitFor();
+    for (const fact of ["Turn threads", "Instances in memory", "Clock"]) await row.getByText(fact, { exact: true }).waitFor();
+    await page.getByRole("columnheader", { name: "Lag" }).waitFor();
     await page.getByRole("img", { name: "256 shards by owner: node-1 256" }).waitFor();
     await page.getByRole("cell", { name: "0–255" }).waitFor();
     await full.fixture.run("kill-runtime");

@@ -166,6 +166,12 @@ test("d22 d45 payloads of 4 MiB and of 9,000 rows open without stopping the page
     const counts = new Counts(page, t);
     await open(page, fixture, "instances/large?tab=history&event=1");
     const side = page.getByRole("complementary", { name: "Event 1" });
+    await page
+      .getByRole("main")
+      .getByRole("link", { name: /Input\s*4\.0 MiB/ })
+      .waitFor();
+    const opened = await counts.take("an instance with payloads of 4 MiB");
+    assert.ok(opened.bytes < MAX_BYTES, `${opened.bytes} bytes`);
     await side.getByRole("button", { name: "Read 4.0 MiB" }).click();
     await side.getByText("It is too large to be shown in full.").waitFor();
     await side.getByRole("button", { name: "Download" }).first().waitFor();

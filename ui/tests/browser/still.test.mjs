@@ -84,6 +84,38 @@ test("d12 d31 rows are selected by range, and all that the filter shows becomes 
   });
 });
 
+test("d12 h22 several selected rows are one operation, bound to the instances that were seen", async () => {
+  await browse(full.fixture, async (page) => {
+    await full.fixture.run("start-many", 5, "nap", "picked-", 3_600_000);
+    await open(page, full.fixture, "instances?id_prefix=picked-&order=oldest");
+    await rows(page).nth(0).getByRole("checkbox").click();
+    await rows(page)
+      .nth(2)
+      .getByRole("checkbox")
+      .click({ modifiers: ["Shift"] });
+    await page.getByText("3 selected").waitFor();
+    // Another instance gets the id of one that was selected.
+    const second = await full.fixture.run("replace", "nap", "picked-2", 3_600_000);
+    await page.getByRole("button", { name: "Terminate…" }).click();
+    const dialog = page.getByRole("dialog", { name: "Terminate 3 instances" });
+    await dialog.getByText("3 selected instances").waitFor();
+    await dialog.getByLabel("Reason").fill("picked by hand");
+    const act = dialog.getByRole("button", { name: /^Terminate \d/ });
+    const typed = dialog.getByLabel(/^Type/);
+    await typed.fill((await dialog.locator("label code").innerText()).trim());
+    const sent = [];
+    page.on("request", (request) => request.method() === "POST" && sent.push(new URL(request.url()).pathname));
+    await act.click();
+    await dialog.waitFor({ state: "detached" });
+    await eventually(async () => {
+      const status = async (number) => (await full.fixture.get(`instances/picked-${number}`)).status;
+      assert.deepEqual(await Promise.all([1, 2, 3, 4].map(status)), ["terminated", "running", "terminated", "running"]);
+    });
+    assert.deepEqual(sent, ["/api/v1/operations"]);
+    assert.equal((await full.fixture.get("instances/picked-2")).key, second.key);
+  });
+});
+
 test("d53 copying works without the clipboard of the browser", async () => {
   await browse(full.fixture, async (page) => {
     await page.addInitScript(() => Object.defineProperty(navigator, "clipboard", { value: undefined }));

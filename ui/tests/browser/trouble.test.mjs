@@ -55,7 +55,7 @@ test("f11 d2 a store without a runtime says so on every page until one runs agai
   });
 });
 
-test("d32 an answer that got lost is shown as an unknown outcome with what to look at, a refusal with the server's words", async () => {
+test("d32 a lost answer is an unknown outcome with what to look at, a refusal has the server's words", async () => {
   await browse(full.fixture, async (page) => {
     await full.fixture.run("start", "approval", "lost-answer", "tea");
     await open(page, full.fixture, "instances/lost-answer");

@@ -49,7 +49,7 @@ export function CauseRow({ cause, isOpen }: { cause: Cause; isOpen: boolean }): 
                 ·{" "}
               </>
             )}
-            <Since ms={cause.first_ms} /> · last tried <Time ms={cause.last_tried_ms ?? cause.last_ms} />
+            blocked <Since ms={cause.first_ms} /> · last tried <Time ms={cause.last_tried_ms ?? cause.last_ms} />
             {cause.next_try_ms !== undefined && (
               <>
                 {" "}

@@ -14,7 +14,7 @@ import { logsHref, traceHref } from "../../frame/source.tsx";
 import { href, param } from "../../router/router.ts";
 import { read, type ExecutionRow } from "./data.ts";
 import type { InstanceModel } from "./model.ts";
-import { PayloadLine, previewOf } from "./parts.tsx";
+import { PayloadLine, eventHref, previewOf } from "./parts.tsx";
 
 function Fact({ name, children }: { name: string; children: ComponentChildren }): JSX.Element {
   return (
@@ -28,6 +28,10 @@ function Fact({ name, children }: { name: string; children: ComponentChildren })
 export function Facts({ model, details }: { model: InstanceModel; details: InstanceDetails }): JSX.Element {
   const trace = /^[0-9a-f]{2}-([0-9a-f]{32})-/.exec(details.trace?.parent ?? "")?.[1];
   const attributes = Object.entries(details.attributes);
+  const [first, last] = [1, details.events ?? 1].map((event) => eventHref(details.id, event, details.execution)) as [
+    string,
+    string,
+  ];
   return (
     <>
       <dl class="one-facts">
@@ -105,10 +109,16 @@ export function Facts({ model, details }: { model: InstanceModel; details: Insta
         </ul>
       )}
       <div class="one-payloads">
-        {details.published !== null && <PayloadLine label="Published status" value={details.published} />}
-        {!model.isPartial.value && <PayloadLine label="Input" value={details.input} />}
-        {details.output !== null && <PayloadLine label="Result" value={details.output} />}
-        {details.error !== null && <PayloadLine label="Error" value={details.error} tone="red" />}
+        {details.published !== null && (
+          <PayloadLine
+            label="Published status"
+            value={details.published}
+            at={href(["instances", details.id], { tab: "state" })}
+          />
+        )}
+        {!model.isPartial.value && <PayloadLine label="Input" value={details.input} at={first} />}
+        {details.output !== null && <PayloadLine label="Result" value={details.output} at={last} />}
+        {details.error !== null && <PayloadLine label="Error" value={details.error} at={last} tone="red" />}
       </div>
     </>
   );

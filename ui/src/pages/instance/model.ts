@@ -19,6 +19,9 @@ import type { TurnRecord } from "./data.ts";
 /** Reads at most this often while turns arrive. */
 const GATHERED_MS = 400;
 
+/** Larger payloads are read when they are looked at. */
+const PAYLOAD_BYTES = 64 << 10;
+
 export interface Listener {
   /** A turn that the page has not seen. */
   turn?(execution: number, turn: TurnRecord): void;
@@ -137,7 +140,8 @@ export class InstanceModel {
   private async readDetails(abort: AbortSignal): Promise<InstanceDetails> {
     if (this.details.value.peek() === undefined) void this.readRow();
     try {
-      const details = await get("instances/{id}", { path: [this.id], query: this.bound, signal: abort });
+      const query = { ...this.bound, payload_bytes: PAYLOAD_BYTES };
+      const details = await get("instances/{id}", { path: [this.id], query, signal: abort });
       this.key ??= details.key;
       const turns = details.turns ?? 0;
       const known = this.lastTurn.peek();

@@ -86,10 +86,21 @@ export function errorOf(value: unknown): string {
   return typeof value === "string" ? value : previewOf(value, 400);
 }
 
-/** A payload as a line that opens. */
-export function PayloadLine(props: { label: string; value: unknown; tone?: "red" | undefined; isOpen?: boolean }): JSX.Element {
-  const [isOpen, setOpen] = useState(props.isOpen === true);
+/** A payload as a line that opens. One that is too large to come with the rest is a link to `at`, the event that has it. */
+export function PayloadLine(props: { label: string; value: unknown; at: string; tone?: "red" | undefined }): JSX.Element {
+  const [isOpen, setOpen] = useState(false);
   const panel = useId();
+  const out = leftOut(props.value);
+  if (out !== null && !out.isHidden)
+    return (
+      <div class="one-payload">
+        <a class="one-payload-line" href={props.at} title="It is large, and read when you look at its event">
+          <Icon name="chevronRight" size={12} />
+          <span class="label">{props.label}</span>
+          <span class="mono">{bytesText(out.bytes)}</span>
+        </a>
+      </div>
+    );
   return (
     <div class={`one-payload ${isOpen ? "open" : ""}`}>
       <button

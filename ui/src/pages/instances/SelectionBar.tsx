@@ -7,10 +7,10 @@ import type { Count } from "../../api/types.ts";
 import { Button, countText } from "../../design/Controls.tsx";
 import { Icon } from "../../design/icons.tsx";
 import { Menu, MenuItem } from "../../design/Menu.tsx";
-import { OperateDialog } from "../../frame/Operate.tsx";
+import { OperateDialog, type Plan } from "../../frame/Operate.tsx";
 import { whyReadOnly } from "../../frame/state.ts";
 import { href } from "../../router/router.ts";
-import { VERBS, actOnRows, planFor, type Verb } from "./acting.tsx";
+import { MOST_ROWS, VERBS, actOnOne, planFor, planForRows, type Verb } from "./acting.tsx";
 import type { Selection } from "./selection.ts";
 
 const FIRST: readonly Verb[] = ["cancel", "terminate", "retry"];
@@ -23,14 +23,16 @@ export function SelectionBar(props: {
   count: Count | undefined;
 }): JSX.Element | null {
   const { selection, count } = props;
-  const [planned, setPlanned] = useState<Verb | null>(null);
+  const [plan, setPlan] = useState<Plan | null>(null);
   if (selection.isEmpty) return null;
   const isAll = selection.isAll.value;
-  const act = (verb: Verb) => {
-    if (isAll) setPlanned(verb);
-    else actOnRows(verb, selection.rows, () => selection.clear());
-  };
   const only = !isAll && selection.size === 1 ? selection.rows[0] : undefined;
+  const act = (verb: Verb) => {
+    if (only !== undefined) actOnOne(verb, only, () => selection.clear());
+    else setPlan(isAll ? planFor(verb, props.filter) : planForRows(verb, selection.rows));
+  };
+  const tooMany = !isAll && selection.size > MOST_ROWS ? `Select at most ${countText(MOST_ROWS)} rows, or all.` : null;
+  const whyNot = whyReadOnly.value ?? tooMany;
   const canWiden = !isAll && count !== undefined && (count.more || count.rows > selection.size);
   return (
     <div class="selection-bar" role="region" aria-label="Selection">
@@ -44,7 +46,7 @@ export function SelectionBar(props: {
       )}
       <span class="push" />
       {FIRST.map((verb) => (
-        <Button key={verb} kind="small" whyNot={whyReadOnly.value} onClick={() => act(verb)}>
+        <Button key={verb} kind="small" whyNot={whyNot} onClick={() => act(verb)}>
           {VERBS[verb].title}…
         </Button>
       ))}
@@ -55,7 +57,7 @@ export function SelectionBar(props: {
               <MenuItem
                 key={verb}
                 isDanger={VERBS[verb].isDanger}
-                whyNot={whyReadOnly.value}
+                whyNot={whyNot}
                 onClick={() => {
                   close();
                   act(verb);
@@ -88,9 +90,7 @@ export function SelectionBar(props: {
       <Button kind="quiet small icon" label="Clear the selection" onClick={() => selection.clear()}>
         <Icon name="close" size={14} />
       </Button>
-      {planned !== null && (
-        <OperateDialog plan={planFor(planned, props.filter)} onClose={() => setPlanned(null)} onBegun={() => selection.clear()} />
-      )}
+      {plan !== null && <OperateDialog plan={plan} onClose={() => setPlan(null)} onBegun={() => selection.clear()} />}
     </div>
   );
 }

@@ -1,9 +1,7 @@
-// What can be done to the selected instances. Selected rows are asked for one by one, each bound to the instance that was seen;
-// all that the filter shows is one operation of the server.
-import type { ComponentChildren } from "preact";
+// What can be done to the selected instances. One is asked for directly; several rows, or all that the filter shows, are one
+// operation of the server. All are bound to the instances that were seen.
 
 import { post, remove, urlOf } from "../../api/client.ts";
-import { Problem } from "../../api/problem.ts";
 import { confirm } from "../../design/Confirm.tsx";
 import { countText } from "../../design/Controls.tsx";
 import type { Equivalent } from "../../design/Copy.tsx";
@@ -45,40 +43,28 @@ export const VERBS: Record<Verb, Words> = {
     hasReason: false,
   },
 };
-/** More than this many want their number typed. */
-const MANY = 100;
+/** The server takes so many keys in one filter. */
+export const MOST_ROWS = 1_000;
 
-/** Asks, and then acts on the rows one by one. */
-export function actOnRows(verb: Verb, rows: readonly Row[], onDone: () => void): void {
+/** Asks, and then acts on one instance. */
+export function actOnOne(verb: Verb, row: Row, onDone: () => void): void {
   const words = VERBS[verb];
-  const endsRunning = (verb === "terminate" || verb === "delete") && rows.some((row) => row.ended_ms === null);
-  const only = rows.length === 1 ? rows[0] : undefined;
-  const typed =
-    rows.length > MANY || (endsRunning && only === undefined) ? String(rows.length) : endsRunning ? only?.id : undefined;
-  const what: ComponentChildren =
-    only !== undefined ? (
-      <>
-        The instance <Id text={only.id} />
-      </>
-    ) : (
-      <>
-        <b>{countText(rows.length)} instances</b> that you selected
-      </>
-    );
+  const endsRunning = (verb === "terminate" || verb === "delete") && row.ended_ms === null;
   confirm({
-    title: only === undefined ? `${words.title} ${countText(rows.length)} instances` : `${words.title} an instance`,
+    title: `${words.title} an instance`,
     sentence: (
       <>
-        {what} {only === undefined ? words.effect : singular(words.effect)}.
+        The instance <Id text={row.id} /> {singular(words.effect)}.
       </>
     ),
-    verb: only === undefined ? `${words.title} ${countText(rows.length)} instances` : words.title,
+    verb: words.title,
     isDanger: words.isDanger,
     hasReason: words.hasReason,
-    ...(typed === undefined ? {} : { typed }),
-    sameAs: (reason) => equivalentOfRows(verb, rows, reason, endsRunning),
+    ...(endsRunning ? { typed: row.id } : {}),
+    sameAs: (reason) => equivalentOf(verb, row, reason, endsRunning),
     act: async (reason) => {
-      await eachRow(verb, rows, reason, endsRunning);
+      await send(verb, row, reason, endsRunning);
+      toast(`${words.title}: ${row.id}, durable`);
       onDone();
     },
   });
@@ -97,32 +83,7 @@ function singular(effect: string): string {
     .replaceAll("their", "its");
 }
 
-async function eachRow(verb: Verb, rows: readonly Row[], reason: string, force: boolean): Promise<void> {
-  const failed: Problem[] = [];
-  for (const row of rows) {
-    try {
-      await one(verb, row, reason, force);
-    } catch (error) {
-      failed.push(Problem.from(error));
-    }
-  }
-  const first = failed[0];
-  const done = rows.length - failed.length;
-  if (first !== undefined && rows.length === 1) throw first;
-  if (first !== undefined) {
-    throw new Problem({
-      status: first.status,
-      code: first.code,
-      title: `${done} done, ${failed.length} refused`,
-      detail: `The first refusal: ${first.detail}`,
-      remedy: first.remedy,
-      retryable: first.retryable,
-    });
-  }
-  toast(`${VERBS[verb].title}: ${countText(done)} ${done === 1 ? "instance" : "instances"}, durable`);
-}
-
-async function one(verb: Verb, row: Row, reason: string, force: boolean): Promise<void> {
+async function send(verb: Verb, row: Row, reason: string, force: boolean): Promise<void> {
   const at = { path: [row.id], query: { key: row.key } };
   const body = reason === "" ? {} : { reason };
   if (verb === "delete")
@@ -131,24 +92,25 @@ async function one(verb: Verb, row: Row, reason: string, force: boolean): Promis
   else await post(`instances/{id}/${verb}`, body, at);
 }
 
-function equivalentOfRows(verb: Verb, rows: readonly Row[], reason: string, force: boolean): Equivalent {
-  const shown = rows.slice(0, 20).map((row) => row.id);
-  const row = rows[0];
+function equivalentOf(verb: Verb, row: Row, reason: string, force: boolean): Equivalent {
   const isDelete = verb === "delete";
+  const hasReason = reason !== "" && VERBS[verb].hasReason;
   return {
-    cli: [
-      verb,
-      ...shown,
-      ...(rows.length > shown.length ? ["…"] : []),
-      ...(reason !== "" && VERBS[verb].hasReason ? ["--reason", reason] : []),
-    ],
+    cli: [verb, row.id, ...(hasReason ? ["--reason", reason] : [])],
     method: isDelete ? "DELETE" : "POST",
-    path: urlOf(isDelete ? "instances/{id}" : `instances/{id}/${verb}`, [row?.id ?? ""], {
-      key: row?.key,
+    path: urlOf(isDelete ? "instances/{id}" : `instances/{id}/${verb}`, [row.id], {
+      key: row.key,
       ...(isDelete && force ? { force } : {}),
     }),
-    ...(reason === "" || !VERBS[verb].hasReason ? {} : { body: JSON.stringify({ reason }) }),
+    ...(hasReason ? { body: JSON.stringify({ reason }) } : {}),
   };
+}
+
+/** The operation over selected rows, by their keys: an id that another instance has by now is left alone. */
+export function planForRows(verb: Verb, rows: readonly Row[]): Plan {
+  const isTyped = (verb === "terminate" || verb === "delete") && rows.some((row) => row.ended_ms === null);
+  const plan = planFor(verb, `keys=${rows.map((row) => row.key).join(",")}`);
+  return { ...plan, title: `${VERBS[verb].title} ${countText(rows.length)} instances`, isTyped };
 }
 
 /** The operation over all that a filter shows. */

@@ -5,7 +5,7 @@ import type { FullNode } from "../../api/ops.ts";
 import { Fold } from "../../design/Fold.tsx";
 import { Id, Text } from "../../design/Id.tsx";
 import { Icon } from "../../design/icons.tsx";
-import { Time } from "../../design/time.tsx";
+import { Time, durationText } from "../../design/time.tsx";
 import { change, href } from "../../router/router.ts";
 import { lacks, leaseLeft, odditiesOf } from "./oddities.ts";
 
@@ -57,20 +57,28 @@ export function NodeRow({
           {node.lanes > 1 && ` in ${node.lanes} lanes`}
         </span>
       </span>
-      <span class="figure node-slots">
-        <b>
-          {used === null ? (
-            node.slots.toLocaleString("en")
-          ) : (
-            <>
-              {used.toLocaleString("en")}
-              <span class="muted"> of {node.slots.toLocaleString("en")}</span>
-            </>
-          )}
-        </b>
-        <span>{used === null ? "slots" : "slots in use"}</span>
-      </span>
+      <Used class="node-slots" name="slots" used={used} of={node.slots} />
     </Fold>
+  );
+}
+
+/** So many of so many in use; only how many there are, if the node does not tell. */
+function Used(props: { class: string; name: string; used: number | null; of: number }): JSX.Element {
+  const of = props.of.toLocaleString("en");
+  return (
+    <span class={`figure ${props.class}`}>
+      <b>
+        {props.used === null ? (
+          of
+        ) : (
+          <>
+            {props.used.toLocaleString("en")}
+            <span class="muted"> of {of}</span>
+          </>
+        )}
+      </b>
+      <span>{props.used === null ? props.name : `${props.name} in use`}</span>
+    </span>
   );
 }
 
@@ -170,10 +178,32 @@ function Body({ node, all, odd }: { node: FullNode; all: readonly FullNode[]; od
           )}
         </section>
         <section>
-          <h3>Session</h3>
-          <p class="mono node-id">{node.id}</p>
+          <h3>Now</h3>
+          <dl class="node-now">
+            <dt>Turn threads</dt>
+            <dd>
+              {node.busy_turn_threads === null ? "" : `${node.busy_turn_threads.toLocaleString("en")} busy of `}
+              {node.turn_threads.toLocaleString("en")}
+            </dd>
+            <dt>Instances in memory</dt>
+            <dd>{node.residents === null ? <Untold /> : node.residents.toLocaleString("en")}</dd>
+            <dt>Clock</dt>
+            <dd>{node.clock_offset_ms === null ? <Untold /> : clockText(node.clock_offset_ms)}</dd>
+            <dt>Session</dt>
+            <dd class="mono node-id">{node.id}</dd>
+          </dl>
         </section>
       </div>
     </>
   );
+}
+
+/** What is known in the node's own process only. */
+function Untold(): JSX.Element {
+  return <span class="muted">not told</span>;
+}
+
+function clockText(offsetMs: number): string {
+  if (Math.abs(offsetMs) < 2) return "as the store's";
+  return `${durationText(Math.abs(offsetMs))} ${offsetMs > 0 ? "ahead of" : "behind"} the store's`;
 }

@@ -1,13 +1,16 @@
-// The 256 shards as a map by owner. Each owner has a colour and a letter; the list beside it says the same in words.
+// The 256 shards as a map by owner and lag. Each owner has a colour and a letter, a shard that is late a mark; the list beside
+// it says the same in words.
 import type { JSX } from "preact";
 import { useState } from "preact/hooks";
 
 import type { FullNode, Shard } from "../../api/ops.ts";
 import { Id } from "../../design/Id.tsx";
-import { Since } from "../../design/time.tsx";
+import { Since, durationText } from "../../design/time.tsx";
 import { rangesText } from "./ranges.ts";
 
 const COLOURS = ["accent", "green", "amber", "violet", "blue", "red"] as const;
+/** From here on a shard is late: its due work has waited that long. */
+const LATE_MS = 1_000;
 const LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ";
 
 interface Owner {
@@ -63,7 +66,11 @@ export function ShardMap({ shards, nodes }: { shards: readonly Shard[]; nodes: r
             const owner = ownerOf.get(shard.node);
             const isDim = lit !== undefined && lit !== shard.node;
             return (
-              <span key={shard.shard} data-shard={shard.shard} class={`shard ${owner?.colour ?? "none"} ${isDim ? "dim" : ""}`}>
+              <span
+                key={shard.shard}
+                data-shard={shard.shard}
+                class={`shard ${owner?.colour ?? "none"} ${isDim ? "dim" : ""} ${shard.lag_ms >= LATE_MS ? "late" : ""}`}
+              >
                 {owners.length > 1 ? owner?.letter : ""}
               </span>
             );
@@ -72,7 +79,7 @@ export function ShardMap({ shards, nodes }: { shards: readonly Shard[]; nodes: r
         <div class="shard-owners">
           <p class="shard-at" aria-hidden="true">
             {pointed === undefined ? (
-              <span class="muted">Point at a shard to see its owner.</span>
+              <span class="muted">Point at a shard to see its owner and its lag.</span>
             ) : (
               <>
                 <b>Shard {pointed.shard}</b>{" "}
@@ -89,6 +96,7 @@ export function ShardMap({ shards, nodes }: { shards: readonly Shard[]; nodes: r
                 ) : (
                   <Id text={ownerOf.get(pointed.node)?.name ?? ""} />
                 )}
+                {pointed.lag_ms > 0 && <>, its due work waits for {durationText(pointed.lag_ms)}</>}
               </>
             )}
           </p>
@@ -102,6 +110,9 @@ export function ShardMap({ shards, nodes }: { shards: readonly Shard[]; nodes: r
                 <th scope="col" class="num">
                   Shards
                 </th>
+                <th scope="col" class="num">
+                  Lag
+                </th>
                 <th scope="col">Which</th>
               </tr>
             </thead>
@@ -113,6 +124,9 @@ export function ShardMap({ shards, nodes }: { shards: readonly Shard[]; nodes: r
                   </td>
                   <td>{owner.id === null ? <b class="shard-nobody">Nobody</b> : <Id text={owner.name} />}</td>
                   <td class="num">{owner.shards.length}</td>
+                  <td class="num">
+                    <Lag of={owner.shards} />
+                  </td>
                   <td class="shard-ranges mono">
                     <Ranges text={rangesText(owner.shards.map((shard) => shard.shard))} />
                   </td>
@@ -126,6 +140,18 @@ export function ShardMap({ shards, nodes }: { shards: readonly Shard[]; nodes: r
         </div>
       </div>
     </section>
+  );
+}
+
+/** The longest lag of some shards, and how many are late. */
+function Lag({ of }: { of: readonly Shard[] }): JSX.Element {
+  const longest = Math.max(...of.map((shard) => shard.lag_ms));
+  const late = of.filter((shard) => shard.lag_ms >= LATE_MS).length;
+  if (late === 0) return <span class="muted">{longest === 0 ? "none" : durationText(longest)}</span>;
+  return (
+    <b class="shard-late" title={`${late} of these shards have due work that has waited for a second or longer`}>
+      {durationText(longest)}, {late} late
+    </b>
   );
 }
 

@@ -58,10 +58,10 @@ export function odditiesOf(node: FullNode, all: readonly FullNode[], at: number)
       tone: "amber",
       why: "It renews its lease late: the machine is busy, or the store slow. If the lease runs out, another node takes over.",
     },
-    node.since > at + CLOCK_MS && {
-      text: "Clock ahead",
+    (Math.abs(node.clock_offset_ms ?? 0) > CLOCK_MS || node.since > at + CLOCK_MS) && {
+      text: "Clock off",
       tone: "amber",
-      why: "It says that it was started in the future: its clock differs from the store's.",
+      why: "Its clock differs from the store's by more than a second. Timers fire by the clock of the node that owns the shard.",
     },
     most !== null &&
       node.version !== most && { text: `Perennial ${node.version}`, tone: "amber", why: `Most nodes run Perennial ${most}.` },

@@ -7,28 +7,26 @@ import { Axis } from "./Axis.tsx";
 import { Overview } from "./Overview.tsx";
 import { TimelineRow, type Drawing } from "./TimelineRow.tsx";
 import type { Row } from "./rows.ts";
-import type { Scale, View } from "./scale.ts";
+import type { View } from "./scale.ts";
 
 const ROW_PX = 28;
 
 export function Chart(props: {
   rows: readonly Row[];
   drawing: Drawing;
-  scale: Scale;
-  view: View;
   turns: Parameters<typeof Axis>[0]["turns"];
   execution: number;
   id: string;
   operations: Parameters<typeof Overview>[0]["operations"];
   buckets: Parameters<typeof Overview>[0]["buckets"];
   list: { current: VirtualHandle | null };
-  nowMs: number;
   endLabel: string | null;
   onView: (view: View) => void;
   onZoom: (factor: number, at: number) => void;
   onPan: (by: number) => void;
 }): JSX.Element {
-  const { rows, drawing, scale, view } = props;
+  const { rows, drawing, turns, onView } = props;
+  const { scale, view, width, nowMs } = drawing;
   const chart = useRef<HTMLDivElement>(null);
   const latest = useRef(props);
   latest.current = props;
@@ -54,40 +52,23 @@ export function Chart(props: {
     return () => element?.removeEventListener("wheel", wheel);
   }, []);
   const at = (place: number) => (place - view.from) / (view.to - view.from);
-  const end = at(scale.place(props.nowMs));
+  const end = at(scale.place(nowMs));
+  // The axis and the overview lie along the same time.
+  const along = { scale, view, width, turns, onView };
   const head = (
     <div class="tl-head" role="row">
       <div class="tl-label" role="columnheader">
-        {drawing.width < 1 ? "" : "Operation"}
+        {width < 1 ? "" : "Operation"}
       </div>
       <div class="tl-track" role="columnheader" aria-label="Time">
-        <Axis
-          scale={scale}
-          view={view}
-          width={drawing.width}
-          turns={props.turns}
-          id={props.id}
-          execution={props.execution}
-          endLabel={props.endLabel}
-          endMs={props.nowMs}
-          onView={props.onView}
-        />
+        <Axis {...along} id={props.id} execution={props.execution} endLabel={props.endLabel} endMs={nowMs} />
       </div>
     </div>
   );
   return (
     <div class="tl-bars" ref={chart}>
       <div class="tl-strip">
-        <Overview
-          scale={scale}
-          view={view}
-          operations={props.operations}
-          buckets={props.buckets}
-          turns={props.turns}
-          nowMs={props.nowMs}
-          width={drawing.width}
-          onView={props.onView}
-        />
+        <Overview {...along} operations={props.operations} buckets={props.buckets} nowMs={nowMs} />
       </div>
       <div class="tl-body">
         <Virtual
@@ -105,7 +86,7 @@ export function Chart(props: {
             return row === undefined ? null : <TimelineRow row={row} index={index} drawing={drawing} />;
           }}
         </Virtual>
-        <div class="tl-over" aria-hidden="true" style={{ width: `${drawing.width}px` }}>
+        <div class="tl-over" aria-hidden="true" style={{ width: `${width}px` }}>
           {scale.folds.map((fold) => {
             const [from, to] = [Math.max(0, at(fold.from)), Math.min(1, at(fold.to))];
             return to <= 0 || from >= 1 ? null : (

@@ -272,8 +272,7 @@ function Drawn(props: Props & { root: Source; isLive: boolean; endMs: number | n
             <TimelineTable rows={rows} drawing={drawing} handle={list} />
           ) : (
             <Chart
-              {...{ rows, drawing, scale, turns, execution, list, nowMs }}
-              view={shown.view}
+              {...{ rows, drawing, turns, execution, list }}
               onView={shown.set}
               id={model.id}
               operations={[...unfolded.before.values(), root].flatMap((source) => source.operations.value)}

@@ -17,7 +17,7 @@ import { href } from "../../../router/router.ts";
 import { Sentence } from "../Sentence.tsx";
 import { WaitText } from "../WaitText.tsx";
 import { raise, resume, retry, retryActivity } from "../acting.tsx";
-import { read, type TimelineData, type WaitRecord, type WaitsData } from "../data.ts";
+import { read, type WaitRecord, type WaitsData } from "../data.ts";
 import { pastOf, type InstanceModel } from "../model.ts";
 import { Fold, ServerText, errorText } from "../parts.tsx";
 import "./waits.css";
@@ -61,27 +61,9 @@ export default function WaitsTab({ model, details }: About): JSX.Element {
 }
 
 function Waits({ model, details, waits, isPast }: About & { waits: WaitsData; isPast: boolean }): JSX.Element {
-  const events = waits.waits.map((wait) => wait.event).join();
-  const units = useLoad(
-    async (signal) => {
-      if (waits.waits.length === 0) return new Map<number, string>();
-      const data = await read<TimelineData>(
-        "instances/{id}/timeline",
-        [model.id],
-        { ...model.bound, execution: waits.execution ?? details.execution, limit: 1_000 },
-        signal,
-      );
-      return new Map(
-        data.operations.flatMap((operation) =>
-          operation.unit === undefined ? [] : [[operation.event, operation.unit] as const],
-        ),
-      );
-    },
-    [events],
-  ).value.value;
   const groups = new Map<string, WaitRecord[]>();
   for (const wait of waits.waits) {
-    const unit = units?.get(wait.event ?? -1) ?? "";
+    const unit = wait.unit ?? "";
     groups.set(unit, [...(groups.get(unit) ?? []), wait]);
   }
   const untaken = Object.entries(waits.untaken_events ?? {});
