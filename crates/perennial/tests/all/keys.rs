@@ -317,7 +317,7 @@ async fn h41_a_runtime_tells_the_directory_who_it_is_and_what_it_runs() {
             slots: 7,
             free: Some(7),
             turn_threads: info.turn_threads,
-            load: info.load.clone(),
+            load: info.load,
         };
         assert!(info.turn_threads > 0, "{info:?}");
         assert_eq!(info, expected, "{role:?}");
