@@ -62,8 +62,6 @@ pub enum Flaw {
     TimersFirst,
     /// The store accepts a fired timer although an earlier message is unread (G13).
     UnreadEventsOvertaken,
-    /// A read under a session that has ended returns an empty page instead of an error (N10).
-    DeadSessionsRead,
     /// Evicting an instance stops its activities (G11).
     EvictionCancels,
     /// Evicting an instance forgets its wake time (G13).
@@ -74,12 +72,8 @@ pub enum Flaw {
     EarlyEventsLost,
     /// What is meant for an earlier instance reaches the one that has its id now (G2).
     IdsConfused,
-    /// The result of an activity or child of an earlier execution is delivered to the current one (G2).
-    ExecutionsConfused,
     /// A pass over the inbox begins where the previous one ended (S4).
     InboxByCursor,
-    /// Of the instances that are owed work, a new owner examines only the first page (G14).
-    OwedForgotten,
     /// A lease counts from the answer to its renewal, not from before it was sent (G8).
     LeaseFromAnswer,
     /// A commit with an unknown outcome is taken for durable (G7).
@@ -99,7 +93,7 @@ pub enum Flaw {
 impl Flaw {
     /// All of them.
     #[cfg(feature = "flaws")]
-    pub const ALL: [Flaw; 43] = [
+    pub const ALL: [Flaw; 40] = [
         Flaw::NoFencing,
         Flaw::EpochUnchecked,
         Flaw::TenureUnchecked,
@@ -127,15 +121,12 @@ impl Flaw {
         Flaw::StaleAttempts,
         Flaw::TimersFirst,
         Flaw::UnreadEventsOvertaken,
-        Flaw::DeadSessionsRead,
         Flaw::EvictionCancels,
         Flaw::EvictionForgetsWakes,
         Flaw::EatenEvents,
         Flaw::EarlyEventsLost,
         Flaw::IdsConfused,
-        Flaw::ExecutionsConfused,
         Flaw::InboxByCursor,
-        Flaw::OwedForgotten,
         Flaw::LeaseFromAnswer,
         Flaw::DoubtTakenForDone,
         Flaw::ParentsForgotten,

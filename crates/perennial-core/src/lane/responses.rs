@@ -267,8 +267,7 @@ impl Lane {
         for (key, shard) in page {
             self.feed(now, *shard, |shard, now_ms| shard.handle_owed(now_ms, *key));
         }
-        let is_full = page.len() >= self.options.page_rows && !flaws::is(Flaw::OwedForgotten);
-        page.last().filter(|_| is_full).map(|(key, _)| *key)
+        page.last().filter(|_| page.len() >= self.options.page_rows).map(|(key, _)| *key)
     }
 
     fn due(&mut self, now: Moment, before_ms: u64, page: &[DueInstance]) {

@@ -219,9 +219,7 @@ impl Instance {
             Message::Outcome { execution: of, .. }
             | Message::Attempt { execution: of, .. }
             | Message::Requeue { execution: of, .. }
-                if *of != current
-                    && !is_of_adopted(execution, *of, &queued.message)
-                    && !flaws::is(Flaw::ExecutionsConfused) =>
+                if *of != current && !is_of_adopted(execution, *of, &queued.message) =>
             {
                 shared.counters.stale += 1;
             }

@@ -156,11 +156,11 @@ impl Store for MemoryStore {
 
     fn read_inbox(&self, session: SessionId, query: InboxQuery, reply: Reply<InboxPage>) {
         self.answer(reply, |tables, _| {
-            let shards = tables.ownership.readable(session, query.shards)?;
+            tables.ownership.check(session, &query.shards)?;
             let blocked: BTreeSet<InstanceKey> =
                 tables.instances.values().filter(|row| row.blocked.is_some()).map(|row| row.key).collect();
             let is_wanted = |number: &InboxNumber, message: &Message| {
-                shards.contains(message.shard)
+                query.shards.contains(message.shard)
                     && !message.parked
                     && (message.urgent || !blocked.contains(&message.to))
                     && query.known.binary_search(number).is_err()
@@ -181,7 +181,7 @@ impl Store for MemoryStore {
         reply: Reply<Vec<DueInstance>>,
     ) {
         self.answer(reply, |tables, _| {
-            let shards = tables.ownership.readable(session, shards)?;
+            tables.ownership.check(session, &shards)?;
             let mut due: Vec<(u64, InstanceKey, ShardId)> = unfinished(tables, &shards)
                 .filter_map(|row| row.wake_at_ms.map(|wake_at_ms| (wake_at_ms, row.key, row.shard)))
                 .filter(|(at, key, _)| *at < before_ms && after.is_none_or(|after| (*at, *key) > after))
@@ -201,7 +201,7 @@ impl Store for MemoryStore {
         reply: Reply<Vec<(InstanceKey, ShardId)>>,
     ) {
         self.answer(reply, |tables, _| {
-            let shards = tables.ownership.readable(session, shards)?;
+            tables.ownership.check(session, &shards)?;
             let owed = unfinished(tables, &shards).filter(|row| row.owed);
             Ok(keys_after(owed, after, limit))
         });
@@ -216,7 +216,7 @@ impl Store for MemoryStore {
         reply: Reply<Vec<(InstanceKey, ShardId)>>,
     ) {
         self.answer(reply, |tables, _| {
-            let shards = tables.ownership.readable(session, shards)?;
+            tables.ownership.check(session, &shards)?;
             let blocked = unfinished(tables, &shards).filter(|row| row.blocked.is_some());
             Ok(keys_after(blocked, after, limit))
         });
@@ -326,7 +326,7 @@ impl Store for MemoryStore {
         reply: Reply<RequestPage>,
     ) {
         self.answer(reply, |tables, now_ms| {
-            let shards = tables.ownership.readable(session, shards)?;
+            tables.ownership.check(session, &shards)?;
             let open = tables.requests.range(from..).map(|(_, request)| request);
             let mut fill = PageFill::new(limit);
             let mut page = RequestPage::default();

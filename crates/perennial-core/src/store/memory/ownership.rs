@@ -133,14 +133,6 @@ impl Ownership {
         if holds { Ok(()) } else { Err(StoreError::SessionGone) }
     }
 
-    /// The shards that a session may read: all of them, or it fails.
-    pub(super) fn readable(&self, session: SessionId, shards: ShardSet) -> Result<ShardSet, StoreError> {
-        match self.check(session, &shards) {
-            Err(_) if flaws::is(Flaw::DeadSessionsRead) => Ok(ShardSet::EMPTY),
-            checked => checked.map(|()| shards),
-        }
-    }
-
     pub(super) fn open(&mut self, new: NewSession, now_ms: u64) -> Result<Lease, StoreError> {
         if self.sessions.contains_key(&new.id) {
             return self.renew(new.id, None, now_ms);
