@@ -87,7 +87,10 @@ impl Latencies {
     }
 
     pub(crate) fn record(&mut self, elapsed: std::time::Duration) {
-        self.0.saturating_record(u64::try_from(elapsed.as_micros()).unwrap_or(u64::MAX));
+        // Grows as needed. A saturating record would not: whatever takes longer than the first two milliseconds would count
+        // as hardly anything.
+        let micros = u64::try_from(elapsed.as_micros()).unwrap_or(u64::MAX);
+        self.0.record(micros).expect("a histogram that grows takes any time");
     }
 
     /// A quantile in milliseconds.

@@ -27,7 +27,7 @@ pub(crate) async fn measure(place: &Place, runs: usize, scale: u64) -> Outcome<V
     let mut reports = Vec::new();
     reports.extend(starts(place, runs, 500 / scale).await?);
     reports.extend(changes(place, 400 / scale).await?);
-    reports.extend(slow_readers(place, runs, 20_000 / scale).await?);
+    reports.extend(slow_readers(place, runs, 60_000 / scale).await?);
     reports.extend(lists(place, 1_000_000 / scale).await?);
     Ok(reports)
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use perennial::{Client, InstanceKey};
@@ -10,6 +10,7 @@ use serde::Serialize;
 
 use super::hub::Source;
 use super::{End, Writer};
+use crate::answer::{self, Payloads};
 use crate::listed::{Include, Listed};
 use crate::listing::Selection;
 use crate::operations::{Operations, Progress};
@@ -24,8 +25,29 @@ const ROWS: usize = 100;
 /// The first rows of a list.
 #[derive(Debug)]
 pub(crate) struct ListPage {
-    rows: Vec<(u64, Listed)>,
+    rows: Vec<FollowedRow>,
     more: bool,
+}
+
+/// A row, and what recognises it.
+#[derive(Debug)]
+struct FollowedRow {
+    hash: u64,
+    row: Listed,
+    /// It as JSON, whole and with hidden payloads: written once for all readers that ask for it.
+    written: [OnceLock<Vec<u8>>; 2],
+}
+
+impl FollowedRow {
+    fn json(&self, payloads: Payloads<'static>) -> Result<&[u8], Problem> {
+        let hides = payloads == Payloads::Hidden;
+        let written = &self.written[usize::from(hides)];
+        if let Some(json) = written.get() {
+            return Ok(json);
+        }
+        let json = answer::json(&self.row.clone().shown(hides), payloads)?;
+        Ok(written.get_or_init(|| json))
+    }
 }
 
 /// Reads a list for all streams that follow it.
@@ -59,8 +81,10 @@ impl Source for ListSource {
         let page = selection.page(&self.client, None, ROWS).await?;
         let more = page.next.is_some();
         let rows = Listed::of(&self.client, page.rows, self.include, &self.outcomes).await?;
-        let rows: Vec<(u64, Listed)> = rows.into_iter().map(|row| (fingerprint(&row), row)).collect();
-        let known = rows.iter().map(|(hash, row)| (row.instance.key, *hash)).collect();
+        let followed =
+            |row: Listed| FollowedRow { hash: fingerprint(&row), row, written: Default::default() };
+        let rows: Vec<FollowedRow> = rows.into_iter().map(followed).collect();
+        let known = rows.iter().map(|row| (row.row.instance.key, row.hash)).collect();
         let is_known = self.is_read && self.known == known;
         (self.known, self.is_read) = (known, true);
         Ok((!is_known).then_some(ListPage { rows, more }))
@@ -131,35 +155,31 @@ impl ListTopic {
         writer: &mut Writer,
         cursor: &str,
     ) -> Result<(), End> {
-        #[derive(Serialize)]
-        struct Snapshot {
-            list: usize,
-            rows: Vec<Listed>,
-            more: bool,
-        }
-        #[derive(Serialize)]
-        struct Changes {
-            list: usize,
-            changed: Vec<Listed>,
-            left: Vec<InstanceKey>,
-            more: bool,
-        }
-        let (list, more, hides) = (self.number, page.more, writer.hides_payloads());
-        let is_sent = |hash: u64, row: &Listed| {
-            self.sent.as_ref().is_some_and(|sent| sent.get(&row.instance.key) == Some(&hash))
+        let (list, more, payloads) = (self.number, page.more, writer.payloads());
+        let is_sent = |row: &FollowedRow| {
+            self.sent.as_ref().is_some_and(|sent| sent.get(&row.row.instance.key) == Some(&row.hash))
         };
-        let news = page.rows.iter().filter(|(hash, row)| !is_sent(*hash, row));
-        let news: Vec<Listed> = news.map(|(_, row)| row.clone().shown(hides)).collect();
+        let mut news = Vec::new();
+        for row in page.rows.iter().filter(|row| !is_sent(row)) {
+            if !news.is_empty() {
+                news.push(b',');
+            }
+            news.extend_from_slice(row.json(payloads)?);
+        }
         let keys: BTreeMap<InstanceKey, u64> =
-            page.rows.iter().map(|(hash, row)| (row.instance.key, *hash)).collect();
+            page.rows.iter().map(|row| (row.row.instance.key, row.hash)).collect();
+        let begin = |member: &str| format!(r#"{{"list":{list},"{member}":["#).into_bytes();
         match &self.sent {
-            None => writer.message("list", Some(cursor), &Snapshot { list, rows: news, more }).await?,
+            None => {
+                let end = format!(r#"],"more":{more}}}"#).into_bytes();
+                writer.raw("list", Some(cursor), &[begin("rows"), news, end].concat()).await?;
+            }
             Some(sent) => {
-                let left: Vec<InstanceKey> =
-                    sent.keys().filter(|key| !keys.contains_key(key)).copied().collect();
+                let left = sent.keys().filter(|key| !keys.contains_key(key));
+                let left: Vec<String> = left.map(|key| format!("\"{key}\"")).collect();
                 if !news.is_empty() || !left.is_empty() {
-                    let changes = Changes { list, changed: news, left, more };
-                    writer.message("changes", Some(cursor), &changes).await?;
+                    let end = format!(r#"],"left":[{}],"more":{more}}}"#, left.join(",")).into_bytes();
+                    writer.raw("changes", Some(cursor), &[begin("changed"), news, end].concat()).await?;
                 }
             }
         }

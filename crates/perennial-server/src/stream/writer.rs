@@ -47,6 +47,11 @@ impl Writer {
         self.payloads == Payloads::Hidden
     }
 
+    /// How payloads are shown to the reader.
+    pub(crate) fn payloads(&self) -> Payloads<'static> {
+        self.payloads
+    }
+
     /// When something was last written.
     pub(crate) fn last(&self) -> Instant {
         self.last
@@ -72,8 +77,12 @@ impl Writer {
     pub(crate) async fn raw(&mut self, kind: &str, cursor: Option<&str>, data: &[u8]) -> Result<(), End> {
         let id = cursor.map_or_else(String::new, |cursor| format!("id: {cursor}\n"));
         let mut message = format!("event: {kind}\n{id}data: ").into_bytes();
+        let begin = message.len();
+        message.extend_from_slice(data);
         // Payloads are recorded as they were written, possibly over several lines.
-        message.extend(data.iter().map(|byte| if *byte == b'\n' || *byte == b'\r' { b' ' } else { *byte }));
+        for byte in &mut message[begin..] {
+            *byte = if matches!(*byte, b'\n' | b'\r') { b' ' } else { *byte };
+        }
         message.extend_from_slice(b"\n\n");
         self.bytes(message.into()).await
     }

@@ -13,7 +13,7 @@ use perennial_core::lane::{Lane, LaneOptions, LaneOutput, Moment, StoreCall};
 use perennial_core::log;
 use perennial_core::node::{Node, NodeOptions, NodeOutput, StopPatience};
 use perennial_core::shard::{Counters, Request, Response, ShardOptions, TokenKey};
-use perennial_core::store::{Changes, InboxNumber, NodeLoad, SessionRole, ShardSet, Store, Watcher};
+use perennial_core::store::{Changes, InboxNumber, SessionRole, ShardSet, Store, Watcher};
 use perennial_core::{NotOfType, Payload};
 use tokio::sync::watch;
 
@@ -40,7 +40,7 @@ pub(crate) struct Driver {
     pub(super) clock: Arc<dyn LocalClock>,
     pub(super) clock_check: ClockCheck,
     pub(super) lanes: Lanes,
-    node: Mutex<Node>,
+    pub(super) node: Mutex<Node>,
     /// What was last read from the node.
     pub(super) node_seen: Seen,
     /// Only with a recorder of metrics.
@@ -391,23 +391,9 @@ impl Driver {
         match waker {
             Waker::Lane(index) => self.with_lane(index, |lane, now| lane.handle_time(now)),
             Waker::Node => {
-                // Lanes are not asked while the node is locked, nor more often than it says what they answer.
-                let is_due = lock(&self.node).renews(self.clock.running());
-                let load = is_due.then(|| self.load());
-                self.with_node(|node, now, free| {
-                    load.into_iter().for_each(|load| node.note_load(load));
-                    node.handle_time(now, free);
-                });
+                self.note_load();
+                self.with_node(|node, now, free| node.handle_time(now, free));
             }
-        }
-    }
-
-    /// What this process is busy with.
-    fn load(&self) -> NodeLoad {
-        NodeLoad {
-            turns: self.turn_threads.busy(),
-            residents: self.lanes.iter().map(|cell| lock(&cell.lane).slots()).sum(),
-            clock_offset_ms: self.clock_check.offset_ms(),
         }
     }
 

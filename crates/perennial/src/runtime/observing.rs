@@ -1,10 +1,12 @@
-//! What the driver measures for its [`Meters`]. Everything here does nothing without a recorder of metrics.
+//! What the driver measures for its [`Meters`], and what it tells others of its load. Without a recorder of metrics nothing is
+//! measured.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use perennial_core::ActivityError;
 use perennial_core::shard::ActivityTask;
+use perennial_core::store::NodeLoad;
 
 use super::driver::{Driver, lock};
 use super::meters::{AttemptEnd, Present, REFRESH_PAUSE, RunningAttempt, SentCommit};
@@ -25,6 +27,20 @@ impl Driver {
                 }
             }
         });
+    }
+
+    /// Tells the node what this process is busy with, if it is about to publish that. Lanes are not asked while the node is
+    /// locked.
+    pub(super) fn note_load(&self) {
+        if !lock(&self.node).renews(self.clock.running()) {
+            return;
+        }
+        let load = NodeLoad {
+            turns: self.turn_threads.busy(),
+            residents: self.lanes.iter().map(|cell| lock(&cell.lane).slots()).sum(),
+            clock_offset_ms: self.clock_check.offset_ms(),
+        };
+        lock(&self.node).note_load(load);
     }
 
     /// Sets the gauges to their present values, and adds to the counters what happened since.
