@@ -32,6 +32,18 @@ export class Problem extends Error {
     return this.code === "PER-0502" || this.code === "PER-0612";
   }
 
+  /** A file of the pages that did not come: a server of another version does not have it. */
+  static missingPart(): Problem {
+    return new Problem({
+      status: 404,
+      code: null,
+      title: "This part of the pages could not be loaded",
+      detail: "The server did not send it: it cannot be reached, or is another version than these pages.",
+      remedy: "Try again; this loads all pages again, and stays at this place.",
+      retryable: true,
+    });
+  }
+
   static away(wasChange: boolean): Problem {
     return new Problem({
       status: 0,

@@ -104,7 +104,7 @@ function CurrentPage(): JSX.Element {
         loaded.set(entry, module.default);
         draw((count) => count + 1);
       },
-      () => setProblem(ProblemError.away(false)),
+      () => setProblem(ProblemError.missingPart()),
     );
   };
   useEffect(load, [entry]);
@@ -126,7 +126,7 @@ function CurrentPage(): JSX.Element {
       <Waiting />
     </div>
   ) : (
-    <Problem problem={problem} onRetry={load} />
+    <Problem problem={problem} onRetry={() => location.reload()} />
   );
 }
 

@@ -89,3 +89,17 @@ test("d32 a lost answer is an unknown outcome with what to look at, a refusal ha
     assert.equal(await alert.filter({ hasText: "Outcome unknown" }).count(), 0);
   });
 });
+
+test("d50 a page that a newer server no longer has says so, and trying again stays at the place", async () => {
+  await browse(full.fixture, async (page) => {
+    await open(page, full.fixture, "instances");
+    await live(page);
+    await page.route("**/assets/DeployPage*", (route) => route.fulfill({ status: 404 }));
+    await page.getByRole("link", { name: "Deploy" }).click();
+    const alert = page.getByRole("alert").filter({ hasText: "another version than these pages" });
+    await alert.waitFor();
+    await page.unroute("**/assets/DeployPage*");
+    await alert.getByRole("button", { name: "Try again" }).click();
+    await page.getByRole("heading", { level: 1, name: "Deploy" }).waitFor();
+  });
+});

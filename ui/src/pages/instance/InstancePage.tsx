@@ -115,7 +115,11 @@ function Shown({ model, details }: TabProps): JSX.Element {
     const kept = { execution: param("execution"), turn: param("turn"), key: param("key") };
     go(["instances", model.id], { tab: next === "timeline" ? null : next, ...kept });
   };
-  const step = (by: number) => select(TABS[(TABS.indexOf(tab) + by + TABS.length) % TABS.length] ?? "timeline");
+  // From where one is when the key is pressed: two may come before the page is drawn again.
+  const step = (by: number) => {
+    const at = TABS.indexOf(choice("tab", TABS));
+    select(TABS[(at + by + TABS.length) % TABS.length] ?? "timeline");
+  };
   useKeys(
     [
       { keys: "[", does: "Previous tab", act: () => step(-1), group: "Instance" },
@@ -171,11 +175,15 @@ function LazyTab({ name, model, details }: TabProps & { name: TabName }): JSX.El
         loaded.set(name, module.default);
         draw((count) => count + 1);
       },
-      () => setProblem(ProblemError.away(false)),
+      () => setProblem(ProblemError.missingPart()),
     );
   };
   useEffect(load, [name]);
   const Component = loaded.get(name);
   if (Component !== undefined) return <Component model={model} details={details} />;
-  return <div class="one-problem">{problem === null ? <Waiting /> : <Problem problem={problem} onRetry={load} />}</div>;
+  return (
+    <div class="one-problem">
+      {problem === null ? <Waiting /> : <Problem problem={problem} onRetry={() => location.reload()} />}
+    </div>
+  );
 }

@@ -1,4 +1,4 @@
-import{E as e,O as t,Z as n,mt as r,t as i}from"./Problem-DPpTLKMa.js";import{t as a}from"./Page-BFAsCG0W.js";var o=`# Errors by code
+import{E as e,O as t,Z as n,mt as r,t as i}from"./Problem-CaZZiRbp.js";import{t as a}from"./Page-D5-Db9tn.js";var o=`# Errors by code
 
 Every error has a stable code; the text around it may change. Search this page for the code. In a program, every error
 has three methods: \`code()\` returns the \`ErrorCode\`, \`is_retryable()\` tells whether the same call may succeed later

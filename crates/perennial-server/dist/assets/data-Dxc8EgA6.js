@@ -1,1 +1,0 @@
-import{j as e,z as t}from"./Problem-DPpTLKMa.js";async function n(t,n,r,i){return await e(t,i===void 0?{path:n,query:r}:{path:n,query:r,signal:i})}function r(e,n,r={}){return t(e,n,r)}export{n,r as t};
