@@ -99,7 +99,7 @@ pub struct Runs {
 /// The run of a seed.
 fn case_of(seed: u64, Runs { kind, flaw }: &Runs) -> Case {
     let short = match kind {
-        Kind::Mixed => seed % LONG_EACH != 0,
+        Kind::Mixed => !seed.is_multiple_of(LONG_EACH),
         Kind::Short => true,
         Kind::Long => false,
     };
@@ -126,7 +126,7 @@ pub fn run_seeds(first: u64, until: Until, runs: &Runs, threads: usize, shows_pr
     };
     let work = || {
         while let Some(seed) = take_seed() {
-            let (case, is_twice) = (case_of(seed, runs), seed % TWICE_EACH == 0);
+            let (case, is_twice) = (case_of(seed, runs), seed.is_multiple_of(TWICE_EACH));
             let outcome = if is_twice { outcome::run_twice(&case) } else { outcome::run(&case) };
             let mut seen = seen.lock().expect("no thread panics with the lock");
             seen.add(case, is_twice, outcome);
