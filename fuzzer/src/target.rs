@@ -101,6 +101,21 @@ impl Target {
             };
             inputs.extend((0..24).map(|seed| fuzzing::recorded_history(&choices(seed).collect::<Vec<_>>())));
         }
+        if self == Target::Decode {
+            // Short ones as well: what is wrong with a turn does not depend on how many there are.
+            let turns = |input: &Vec<u8>, count: usize| {
+                input
+                    .split_inclusive(|byte| *byte == b'\n')
+                    .take(count)
+                    .collect::<Vec<_>>()
+                    .concat()
+                    .trim_ascii_end()
+                    .to_vec()
+            };
+            let short: Vec<Vec<u8>> =
+                inputs.iter().flat_map(|input| [1, 1, 1, 2].map(|count| turns(input, count))).collect();
+            inputs.extend(short);
+        }
         inputs
     }
 }

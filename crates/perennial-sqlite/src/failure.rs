@@ -46,6 +46,11 @@ pub(crate) fn is_constraint(error: &Error) -> bool {
     error.sqlite_error_code() == Some(ErrorCode::ConstraintViolation)
 }
 
+/// Whether there is no room left.
+pub(crate) fn is_full(error: &Error) -> bool {
+    error.sqlite_error_code() == Some(ErrorCode::DiskFull)
+}
+
 /// The error of a store that cannot continue.
 pub(crate) fn failed(path: &Path, error: &Error) -> StoreError {
     let path = path.display();

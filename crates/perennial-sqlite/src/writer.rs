@@ -17,7 +17,7 @@ use rusqlite::Connection;
 use crate::calls::{ReplyGuard, Work, WriteCall};
 use crate::checkpoint::Checkpoints;
 use crate::clock::Mark;
-use crate::failure::{Trouble, failed, unavailable};
+use crate::failure::{Trouble, failed, is_full, unavailable};
 use crate::identity::Identity;
 use crate::log_watch::LogWatch;
 use crate::open::beside;
@@ -236,6 +236,12 @@ impl WriterLoop<'_> {
     /// What a failed transaction means for its callers, and for the store.
     fn explain(&self, halt: &Halt) -> StoreError {
         let failure = match halt {
+            // A guest has acknowledged nothing that could be lost, and owns nothing: it goes on when there is room again.
+            Halt::Write(error) if self.shared.is_guest && is_full(error) => unavailable(&self.path, error),
+            // The record of the commit may be in the log.
+            Halt::Commit(error) if self.shared.is_guest && is_full(error) => {
+                StoreError::Unknown(format!("{}: {error}", self.path.display()))
+            }
             Halt::Redo => StoreError::Unavailable("a member could not be undone".to_owned()),
             Halt::Write(error) => match Trouble::of(error) {
                 Trouble::Busy | Trouble::Passing | Trouble::Refused => unavailable(&self.path, error),

@@ -207,6 +207,28 @@ fn g32_a_file_that_stays_busy_is_unavailable_and_nothing_is_written() {
 }
 
 #[test]
+fn g32_a_guest_goes_on_after_a_full_disk() {
+    let place = Place::new();
+    let owner = place.owner();
+    let session = owner.own_all();
+    owner.write(session, start(&row(1, "a")));
+    let small = SqliteOptions::default().max_pages(80);
+    let guest = Subject::over(SqliteStore::open_guest(place.path(), small).unwrap());
+    let body = "x".repeat(2_000);
+    let failure = loop {
+        if let Err(failure) = guest.try_send(vec![message("a", None, &body)]) {
+            break failure;
+        }
+    };
+    assert!(failure.is_retryable(), "{failure:?}");
+    assert_eq!(guest.find("a"), Some(row(1, "a")), "it still answers");
+    // The owner makes room.
+    let read: Vec<u64> = owner.inbox(session, 0, 1_000).iter().map(|row| row.number).collect();
+    owner.write(session, member(&row(1, "a")).turn(2, "read").consuming(read));
+    guest.sent(message("a", None, "small"));
+}
+
+#[test]
 fn s1_a_lease_counts_from_when_the_wait_for_the_file_is_over() {
     let place = Place::new();
     let clock = TestClock::new();
