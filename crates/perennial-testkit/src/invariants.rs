@@ -154,6 +154,13 @@ impl<'a> Decoded<'a> {
         turns.first()?.started()?.reset.as_deref()
     }
 
+    /// Whether an execution is the reset of one that had ended for good.
+    fn is_reopened(&self, execution: u64) -> bool {
+        let ending = self.executions.get(&execution.saturating_sub(1)).and_then(|turns| turns.last()?.ending());
+        let is_final = |ending: &Ending| !matches!(ending, Ending::OrchestrationContinuedAsNew { .. });
+        self.reset_of(execution).is_some() && ending.is_some_and(is_final)
+    }
+
     /// Its messages, as far as they could be read and decoded.
     fn messages(&self) -> Option<impl Iterator<Item = Message> + '_> {
         let rows = self.instance.inbox.as_ref()?;

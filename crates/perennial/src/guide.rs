@@ -23,6 +23,7 @@ pages! {
     metrics = "../../../docs/src/metrics.md";
     traces = "../../../docs/src/traces.md";
     test = "../../../docs/src/test.md";
+    how_we_test = "../../../docs/src/how-we-test.md";
     versioning = "../../../docs/src/versioning.md";
     building = "../../../docs/src/building.md";
     errors = "../../../docs/src/errors.md";

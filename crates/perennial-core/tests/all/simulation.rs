@@ -19,7 +19,7 @@ fn number(variable: &str) -> Option<u64> {
 fn i17_nothing_is_lost_or_doubled_and_everything_finishes() {
     let first = number("PERENNIAL_SEED");
     let count = number("PERENNIAL_CASES").unwrap_or(if first.is_some() { 1 } else { 300 });
-    let first = first.unwrap_or(1_000);
+    let first = first.unwrap_or(0);
     let lines = if count == 1 { 100_000 } else { 150 };
     let (mut tally, mut runs) = (Tally::default(), BTreeMap::<&str, u64>::new());
     for seed in first..first + count {
@@ -57,13 +57,6 @@ fn i16_who_does_not_need_the_code_that_is_missing_finishes_without_it() {
         }
     }
     assert!(beside > 10, "hardly anybody was blocked: {beside}");
-}
-
-/// An open finding: in this run an acknowledged event is delivered after later ones of its sender.
-#[test]
-#[ignore = "open finding"]
-fn i8_events_keep_their_order_in_the_run_of_seed_100() {
-    Simulation::new(100).keeping_lines(100_000).run().unwrap_or_else(|mishap| panic!("{mishap}"));
 }
 
 #[test]

@@ -1,10 +1,11 @@
 //! The nodes of a store, as operators see them.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use perennial_core::store::{NodeInfo, SessionId, SessionRole, SessionRow};
 use perennial_core::{ShardId, Timestamp};
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 use super::Client;
 use crate::error::ClientError;
@@ -66,8 +67,9 @@ pub struct ShardView {
     /// Since when nobody owns it, if that is known.
     #[serde(rename = "unowned_since_ms")]
     pub unowned_since: Option<Timestamp>,
-    /// How late its most overdue instance is, in milliseconds; 0 if none is late.
-    pub lag_ms: u64,
+    /// How late its most overdue instance is; zero if none is late.
+    #[serde(rename = "lag_ms", serialize_with = "milliseconds")]
+    pub lag: Duration,
 }
 
 impl NodeView {
@@ -163,9 +165,14 @@ impl Client {
             let node = session.map(|session| format!("{:032x}", session.node.0));
             let unowned_since = owner.idle_since_ms.map(Timestamp::from_millis);
             let due_ms = earliest.get(&shard.0).copied().unwrap_or(directory.now_ms);
-            let lag_ms = directory.now_ms.saturating_sub(due_ms);
-            shards.push(ShardView { shard: shard.0, node, unowned_since, lag_ms });
+            let lag = Duration::from_millis(directory.now_ms.saturating_sub(due_ms));
+            shards.push(ShardView { shard: shard.0, node, unowned_since, lag });
         }
         Ok(shards)
     }
+}
+
+/// Writes a span as milliseconds, like the moments beside it.
+fn milliseconds<S: Serializer>(span: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_u64(u64::try_from(span.as_millis()).unwrap_or(u64::MAX))
 }
