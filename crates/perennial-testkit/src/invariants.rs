@@ -156,7 +156,8 @@ impl<'a> Decoded<'a> {
 
     /// Whether an execution is the reset of one that had ended for good.
     fn is_reopened(&self, execution: u64) -> bool {
-        let ending = self.executions.get(&execution.saturating_sub(1)).and_then(|turns| turns.last()?.ending());
+        let ending =
+            self.executions.get(&execution.saturating_sub(1)).and_then(|turns| turns.last()?.ending());
         let is_final = |ending: &Ending| !matches!(ending, Ending::OrchestrationContinuedAsNew { .. });
         self.reset_of(execution).is_some() && ending.is_some_and(is_final)
     }

@@ -66,7 +66,8 @@ impl Simulation {
             self.roll_out(at_ms, "removes a version", |code| {
                 code.remove(PROGRAM_VERSION);
             });
-            let back_ms = at_ms + self.rng.between(1_000, self.plan.faults_ms / 2);
+            let half_ms = self.plan.faults_ms / 2;
+            let back_ms = at_ms + self.rng.between(half_ms.min(1_000), half_ms);
             self.roll_out(back_ms, "restores a version", |code| {
                 code.insert(PROGRAM_VERSION);
             });
