@@ -342,9 +342,12 @@ within the limit of \`result_within\`; it goes on. The error says so if the inst
 
 ### PER-0503 store failed
 
-**Cause.** The disk is full, or a write or sync failed. The state on disk is no longer known, so the runtime stops.
+**Cause.** The disk is full, or a write or sync failed, and the state on disk is no longer known. Or the database, its log or
+its lock file was deleted, moved or replaced while in use, or the database got a second hard link. So the runtime stops. The
+message says which.
 
-**Remedy.** Free space or replace the disk, then restart the process. Everything acknowledged is on disk.
+**Remedy.** Free space or replace the disk, or put the files back, then restart the process. Everything acknowledged is on
+disk, or in the file that was moved.
 
 ### PER-0504 session gone
 
@@ -363,10 +366,11 @@ dropped; callers settle through the store by their keys.
 
 ### PER-0506 cannot open the store
 
-**Cause.** The path, the permissions or the file system do not allow it, the file is not a Perennial store, or a newer
-version wrote it. The message says which.
+**Cause.** The path, the permissions or the file system do not allow it, the file is not a Perennial store, a newer
+version wrote it, it has several names, or the log beside it is missing or belongs to another file. The message says which.
 
-**Remedy.** Follow the message. A newer file needs the newer version.
+**Remedy.** Follow the message. A newer file needs the newer version; a restored backup needs the files beside it deleted
+(see [Backups](operate.md#backups)).
 
 ### PER-0507 store in use
 
