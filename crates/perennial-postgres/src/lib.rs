@@ -22,8 +22,8 @@
 //!
 //! Code map: `store` implements the store's interface. The calls are in `commit` (with `batch`, `waves`, `new_rows` and
 //! `task_changes`), `send`, `sessions`, `passes`, `reads`, `tasks`, `requests`, `upkeep`, `list`, `stats` and `check`. `gather`
-//! lets calls share a statement, `pool` and `connection` run statements on the server, `failure` classifies its errors, and `hints` notifies other
-//! processes. `schema` and `migrations/` define the tables and functions.
+//! lets calls share a statement, `pool` and `connection` run statements on the server, `failure` classifies its errors, and
+//! `hints` notifies other processes. `schema` and `migrations/` define the tables and functions.
 
 mod arguments;
 mod batch;

@@ -113,7 +113,7 @@ impl Criteria {
 pub struct EndPlace {
     /// When the last row before the position ended.
     pub ended_ms: u64,
-    /// Its key.
+    /// Which instance that row is of: several can end in the same millisecond.
     pub key: InstanceKey,
 }
 

@@ -9,7 +9,7 @@
 //!
 //! | option | |
 //! |---|---|
-//! | `--store URL` | `sqlite:PATH`, `memory:`, `postgres://…`, or `postgres` for a server of its own; a new SQLite file if not given |
+//! | `--store URL` | `sqlite:PATH`, `memory:`, `postgres://…`, `postgres` for its own server; otherwise a new SQLite file |
 //! | `--empty` | leaves the store empty |
 //! | `--as-is` | adds nothing to what the store has |
 //! | `--children N` | the children of the instance `fan`; 12 if not given |

@@ -63,7 +63,7 @@ pub enum Cut {
     Instance(usize),
     /// The fault with this number among those that happen at a time.
     Fault(u64),
-    /// All faults of a kind, or a choice that makes the run harder: one of [`Ease::ALL`].
+    /// All faults of a kind, or a choice that makes the run harder: one of `Ease::ALL`.
     Ease(String),
     /// All actions of callers after the first few, until the faults end.
     ActionsAfter(u64),

@@ -27,7 +27,7 @@ pub struct Shrunk {
 /// The size of a case.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Size {
-    /// Processes.
+    /// How many nodes run, at most.
     pub processes: usize,
     /// Instances that callers start.
     pub instances: usize,
