@@ -367,6 +367,18 @@ impl Lane {
         is_missing
     }
 
+    /// Handles that shards were released. If others were lost meanwhile, because a commit was fenced, it may be that the
+    /// session owns them again under another epoch: then nobody else can claim them, so the store is asked.
+    pub(super) fn released(&mut self, now: Moment, shards: &ShardSet, has_lost_others: bool) {
+        shards.iter().for_each(|shard| self.lose(now, shard));
+        if has_lost_others {
+            self.issue(now, Purpose::Confirm);
+        } else {
+            // The next ones are released with the next renewal, so that a new node does not cause a stall.
+            self.claim_missing(now);
+        }
+    }
+
     /// Releases the shards that have come to rest.
     pub(super) fn release_drained(&mut self, now: Moment) {
         // Withheld outputs of a shard have to be handed out before it is released.

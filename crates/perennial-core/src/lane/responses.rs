@@ -48,9 +48,7 @@ impl Lane {
                 self.resume(now);
             }
             (Purpose::Release(shards), StoreResponse::Done) if is_live => {
-                shards.iter().for_each(|shard| self.lose(now, shard));
-                // The next ones are released with the next renewal, so that a new node does not cause a stall.
-                self.claim_missing(now);
+                self.released(now, &shards, ownership != self.tenures.changes());
             }
             (Purpose::Replace, StoreResponse::Replaced(replaced)) if is_current => {
                 self.replaced(now, sent, replaced);
